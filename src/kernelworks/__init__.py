@@ -1,0 +1,5 @@
+"""Kernelworks evolves fast, verified compute kernels."""
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__"]
