@@ -123,7 +123,9 @@ def _check(node: ast.expr, text: str) -> None:
                 raise ExpressionError(f"expression {text!r}: expected one of {sorted(FUNCTIONS)}, found {name!r}")
             arity = FUNCTIONS[name][1]
             if not args or (arity is not None and len(args) != arity):
-                raise ExpressionError(f"expression {text!r}: {name} expects {arity or 'some'} arguments, found {len(args)}")
+                raise ExpressionError(
+                    f"expression {text!r}: {name} expects {arity or 'some'} arguments, found {len(args)}"
+                )
             for value in args:
                 _check(value, text)
         case _:

@@ -132,7 +132,9 @@ class Verdict(Frozen):
         if measured:
             low, high = self.speedup_low, self.speedup_high
             if low is None or high is None or not 0 < low <= high:
-                raise ValueError(f"verdict {self.kernel}: expected 0 < speedup_low <= speedup_high, found {low}, {high}")
+                raise ValueError(
+                    f"verdict {self.kernel}: expected 0 < speedup_low <= speedup_high, found {low}, {high}"
+                )
         if self.status is not Status.CORRECT and not self.findings:
             raise ValueError(f"verdict {self.kernel}: status {self.status} needs at least one finding")
         return self

@@ -1,6 +1,7 @@
 """The reference's trace as plain data: ATen operators with shapes and dtypes, no torch objects.
 
-Made by ``task.trace`` (``torch.export``) in the judge's process, read by the experts in the controller's.
+Made by ``task.trace`` (``torch.export``) in the judge's process, read by the experts in the controller's. The
+docstring of ``task.trace`` says which operators occur and in which spelling.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ class Node(Frozen):
     op: str = ""
     """``aten.mul.Tensor`` for a call; empty otherwise."""
     args: tuple[Any, ...] = ()
-    """Positional arguments as JSON; a tensor is ``{"ref": NAME, "index": I}``."""
+    """All positional arguments of the overload's schema as JSON, defaults filled in; a tensor is
+    ``{"ref": NAME, "index": I}``, a dtype its name, a float that is not finite ``"inf"``, ``"-inf"`` or ``"nan"``."""
     kwargs: dict[str, Any] = {}
+    """All keyword-only arguments, likewise; device, layout, memory format and pinning are left out."""
     values: tuple[Value, ...] = ()
+    """One entry a result tensor; a placeholder or constant has one."""
     argument: str = ""
     """Placeholder: name of the task's argument. Constant: empty."""
     constant: float | int | bool | None = None
@@ -50,6 +54,8 @@ class Graph(Frozen):
     """One per output of the task, in order."""
     sizes: dict[str, int]
     """The dims with which it was traced."""
+    specialised: tuple[str, ...] = ()
+    """Python scalars whose values of this case are baked into the nodes; they have no placeholder."""
 
     def node(self, name: str) -> Node:
         """The node of this name; KeyError if there is none."""

@@ -1,0 +1,108 @@
+"""What the faces know of a run while it goes, gathered from its events. No output here."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kernelworks.app.events import (
+    BaselineTimed,
+    BuildDone,
+    Evaluated,
+    Finished,
+    Phase,
+    RunEvent,
+    Started,
+    Told,
+    Trying,
+)
+from kernelworks.kernel.verdict import Status
+
+
+class RunState:
+    """The sum of all events so far."""
+
+    def __init__(self) -> None:
+        self.started: Started | None = None
+        self.phase = "load"
+        self.detail = ""
+        self.baselines: list[BaselineTimed] = []
+        self.in_flight: dict[int, Trying] = {}
+        """By the number of the ask, oldest first."""
+        self.built: set[int] = set()
+        """Asks that have been built and wait for the device, or are on it."""
+        self.evaluations = 0
+        self.best: Evaluated | None = None
+        self.failures: Counter[Status] = Counter()
+        self.filled = 0
+        self.reachable = 0
+        self.elapsed_s = 0.0
+        self.finished: Finished | None = None
+        self._moves: dict[int, Trying] = {}
+        self._search_began_s: float | None = None
+        self._first_evaluations = 0
+
+    def take(self, event: RunEvent) -> None:
+        """Add one event."""
+        self.elapsed_s = max(self.elapsed_s, event.elapsed_s)
+        match event:
+            case Started():
+                self.started = event
+                self.evaluations = self._first_evaluations = event.done
+            case Phase():
+                self.phase, self.detail = event.name, event.detail
+                if event.name == "search" and self._search_began_s is None:
+                    self._search_began_s = event.elapsed_s
+            case BaselineTimed():
+                self.baselines.append(event)
+            case Trying():
+                self.in_flight[event.number] = self._moves[event.number] = event
+            case BuildDone():
+                self.built.add(event.number)
+            case Evaluated():
+                self._evaluated(event)
+            case Told():
+                self.in_flight.pop(event.number, None)
+                self.filled, self.reachable = event.filled, event.reachable
+            case Finished():
+                self.finished = event
+
+    def _evaluated(self, event: Evaluated) -> None:
+        self.in_flight.pop(event.number, None)
+        self.built.discard(event.number)
+        self.evaluations = event.evaluations
+        if event.verdict.status is not Status.CORRECT:
+            self.failures[event.verdict.status] += 1
+        if event.best:
+            self.best = event
+
+    def move_of(self, number: int) -> str:
+        """What the kernel of this ask changes, in words."""
+        trying = self._moves.get(number)
+        return "" if trying is None else trying.move or trying.operator
+
+    @property
+    def share_done(self) -> float:
+        """Between 0 and 1: of the limit that is nearest."""
+        shares = [0.0]
+        if self.started is not None and self.started.evaluations:
+            shares.append(self.evaluations / self.started.evaluations)
+        if self.started is not None and self.started.minutes and self._search_began_s is not None:
+            shares.append(self._searched_s / (60 * self.started.minutes))
+        return min(1.0, max(shares))
+
+    @property
+    def left_s(self) -> float | None:
+        """Estimate of the seconds of search that are left; None before it can be told."""
+        if self.started is None or self._search_began_s is None:
+            return None
+        estimates: list[float] = []
+        made = self.evaluations - self._first_evaluations
+        if self.started.minutes is not None:
+            estimates.append(60 * self.started.minutes - self._searched_s)
+        if self.started.evaluations is not None and made:
+            estimates.append((self.started.evaluations - self.evaluations) * self._searched_s / made)
+        return max(0.0, min(estimates)) if estimates else None
+
+    @property
+    def _searched_s(self) -> float:
+        return self.elapsed_s - (self._search_began_s or 0.0)

@@ -1,0 +1,81 @@
+"""The local engine: builds in threads beside one evaluation at a time on this machine's device."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from kernelworks.engine.base import Built, Job, JobReport
+from kernelworks.evaluate.session import Session
+from kernelworks.targets.base import BuildFailure
+
+
+class LocalEngine:
+    """Jobs of one session. The device is leased by having a single evaluation thread."""
+
+    def __init__(self, session: Session, *, build_workers: int) -> None:
+        self._session = session
+        self._reports: queue.SimpleQueue[JobReport | BaseException] = queue.SimpleQueue()
+        self._builds = ThreadPoolExecutor(build_workers, thread_name_prefix="build")
+        self._evaluations = ThreadPoolExecutor(1, thread_name_prefix="evaluate")
+        self._closed = False
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; returns at once."""
+        if job.kind == "build":
+            self._builds.submit(self._guard, self._build, job)
+        else:
+            self._evaluations.submit(self._guard, self._evaluate, job)
+
+    def collect(self, timeout_s: float) -> Sequence[JobReport]:
+        """Reports that are ready, waiting at most so long for the first."""
+        found: list[JobReport] = []
+        try:
+            item = self._reports.get(timeout=timeout_s)
+            while True:
+                if isinstance(item, BaseException):
+                    raise item
+                found.append(item)
+                item = self._reports.get_nowait()
+        except queue.Empty:
+            return found
+
+    def close(self) -> None:
+        """End everything that still runs; what was in flight is lost."""
+        if self._closed:
+            return
+        self._closed = True
+        self._builds.shutdown(wait=False, cancel_futures=True)
+        self._evaluations.shutdown(wait=False, cancel_futures=True)
+        self._session.close()
+        self._builds.shutdown(wait=True)
+        self._evaluations.shutdown(wait=True)
+
+    def _guard(self, work: Callable[[Job], JobReport], job: Job) -> None:
+        try:
+            self._reports.put(work(job))
+        except BaseException as error:  # noqa: BLE001  thread border: raised again in the caller of collect()
+            if not self._closed:
+                self._reports.put(error)
+
+    def _build(self, job: Job) -> JobReport:
+        outcome = self._session.build(job.kernel)
+        if isinstance(outcome, BuildFailure):
+            verdict = self._session.failed_build(job.kernel, outcome)
+            return JobReport(number=job.number, kind=job.kind, verdict=verdict)
+        built = Built(
+            descriptor=outcome.descriptor,
+            code_digest=outcome.code_digest,
+            flags=outcome.flags,
+            build_ms=outcome.build_ms,
+            cached=outcome.cached,
+        )
+        return JobReport(number=job.number, kind=job.kind, built=built)
+
+    def _evaluate(self, job: Job) -> JobReport:
+        if job.kind == "final":
+            verdict = self._session.evaluate_final(job.kernel)
+        else:
+            verdict = self._session.evaluate(job.kernel, job.opponent)
+        return JobReport(number=job.number, kind=job.kind, verdict=verdict)

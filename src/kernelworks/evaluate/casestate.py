@@ -1,0 +1,288 @@
+"""One prepared case in the judge: inputs, golden values, buffers, and what is compared with what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelworks.evaluate.bound import Bound, ReferenceError, derive_bound, pooled, results
+from kernelworks.evaluate.buffers import SharedBuffer
+from kernelworks.evaluate.compare import Figures, compare_exact, compare_floats, first_difference
+from kernelworks.evaluate.numbers import Raw, decode, plane, poison_word, storage, words_of
+from kernelworks.evaluate.records import (
+    LANES,
+    BufferSlot,
+    CaseProblem,
+    CaseReport,
+    DimSlot,
+    OutputReport,
+    PreparedCase,
+    ScalarSlot,
+    Slot,
+)
+from kernelworks.task.model import Case, DType, ScalarArgument, Task, TensorArgument, concrete_shape
+
+
+@dataclass
+class Golden:
+    """The right answer for one result."""
+
+    argument: TensorArgument
+    values: Raw
+    """Plane: float64, or integers and bools as stored."""
+    length: int
+    """L of the error bound."""
+    own: ReferenceError | None
+    """Errors of the native reference; None for exact dtypes."""
+    pool: list[ReferenceError] = field(default_factory=list[ReferenceError])
+    """Errors on all prepared seeds of this case and family, ``own`` included; shared between them."""
+
+    def bound(self, task: Task, family: str) -> Bound:
+        """The limits of a floating result."""
+        assert self.own is not None
+        return derive_bound(self.argument, task, self.length, self.own, pooled(self.pool), family)
+
+
+@dataclass
+class CaseState:
+    """A prepared case. ``drawn`` is pristine: nothing writes to it, save a perturbation while golden is computed."""
+
+    key: str
+    task: Task
+    case: Case
+    family: str
+    seed: int
+    drawn: list[Any]
+    """Raw arrays and scalars of inputs and weights."""
+    golden: list[Golden]
+    shared: dict[str, SharedBuffer]
+    """Inputs that no kernel may change."""
+    lanes: list[dict[str, SharedBuffer]]
+    """Outputs and inputs changed in place, per lane."""
+    poison: list[dict[str, int]]
+    """Words with which the results were filled, per lane."""
+
+    def close(self) -> None:
+        """Give the shared memory back."""
+        for buffers in (self.shared, *self.lanes):
+            for buffer in buffers.values():
+                buffer.close()
+
+    def pristine(self) -> dict[str, tuple[TensorArgument, Raw]]:
+        """The tensors among the inputs and weights, by name."""
+        arguments = (*self.task.inputs, *self.task.weights)
+        pairs = zip(arguments, self.drawn, strict=True)
+        return {a.name: (a, raw) for a, raw in pairs if isinstance(a, TensorArgument)}
+
+    def result(self, lane: int, golden: Golden) -> Raw:
+        """Plane of a result in a lane's buffer, a view."""
+        return plane(view(self.lanes[lane][golden.argument.name], golden.argument.dtype), golden.argument.dtype)
+
+    def prepared(self) -> PreparedCase:
+        """The case as the harness sees it."""
+        exact = any(not g.argument.dtype.is_floating for g in self.golden)
+        return PreparedCase(
+            key=self.key,
+            case=self.case.name,
+            family=self.family,
+            seed=self.seed,
+            lanes=tuple(self._slots(lane) for lane in self.lanes),
+            two_fills=exact,
+        )
+
+    def _slots(self, lane: dict[str, SharedBuffer]) -> tuple[Slot, ...]:
+        slots: list[Slot] = []
+        values = [*self.drawn, *([None] * len(self.task.outputs))]
+        for argument, value in zip(self.task.arguments, values, strict=True):
+            if isinstance(argument, ScalarArgument):
+                slots.append(ScalarSlot(name=argument.name, type=argument.type, value=value))
+                continue
+            buffer = lane.get(argument.name) or self.shared[argument.name]
+            slots.append(
+                BufferSlot(
+                    name=argument.name,
+                    role=argument.role,
+                    dtype=argument.dtype,
+                    shape=concrete_shape(argument, self.case),
+                    writable=argument.name in lane,
+                    layout=buffer.layout,
+                    fd=buffer.fd,
+                )
+            )
+        slots.extend(DimSlot(name=dim, value=self.case.sizes[dim]) for dim in self.task.dims)
+        return tuple(slots)
+
+
+def view(buffer: SharedBuffer, dtype: DType) -> Raw:
+    """The flat raw array in a shared buffer."""
+    return np.frombuffer(buffer.data, storage(dtype))
+
+
+def memory(raw: Raw) -> NDArray[np.uint8]:
+    """The bytes of a contiguous raw array, a view."""
+    return raw.reshape(-1).view(np.uint8)
+
+
+def share(task: Task, case: Case, drawn: Sequence[Any]) -> tuple[dict[str, SharedBuffer], list[dict[str, SharedBuffer]]]:
+    """Buffers for a case: inputs filled and shared by the lanes, results (inputs changed in place filled) per lane."""
+    changed = {a.name for a in results(task)}
+    shared: dict[str, SharedBuffer] = {}
+    lanes: list[dict[str, SharedBuffer]] = [{} for _ in range(LANES)]
+    try:
+        for argument, raw in zip((*task.inputs, *task.weights), drawn, strict=True):
+            if not isinstance(argument, TensorArgument):
+                continue
+            for buffers in lanes if argument.name in changed else [shared]:
+                buffers[argument.name] = _filled(argument, raw)
+        for argument in task.outputs:
+            size_bytes = int(np.prod(concrete_shape(argument, case), dtype=np.int64)) * argument.dtype.itemsize_bytes
+            for buffers in lanes:
+                buffers[argument.name] = SharedBuffer.create(argument.name, size_bytes)
+    except BaseException:
+        for buffers in (shared, *lanes):
+            for buffer in buffers.values():
+                buffer.close()
+        raise
+    return shared, lanes
+
+
+def _filled(argument: TensorArgument, raw: Raw) -> SharedBuffer:
+    buffer = SharedBuffer.create(argument.name, raw.nbytes)
+    view(buffer, argument.dtype)[...] = raw.reshape(-1)
+    return buffer
+
+
+def poison(state: CaseState, lane: int, pattern: int, rng: np.random.Generator) -> None:
+    """Make a lane ready for a run: outputs poisoned, inputs changed in place restored, new canaries everywhere."""
+    pristine = state.pristine()
+    for golden in state.golden:
+        argument = golden.argument
+        if argument.name in pristine:
+            view(state.lanes[lane][argument.name], argument.dtype)[...] = pristine[argument.name][1].reshape(-1)
+        else:
+            word = poison_word(argument.dtype, pattern, rng)
+            words_of(state.result(lane, golden), argument.dtype).fill(word)
+            state.poison[lane][argument.name] = word
+    for buffer in (*state.shared.values(), *state.lanes[lane].values()):
+        buffer.reset_canaries()
+
+
+def compare(state: CaseState, lane: int) -> CaseReport:
+    """Compare a lane's results with golden, the inputs with the pristine ones, and look at the canaries.
+
+    Inputs that were changed are restored afterwards, damaged canaries too.
+    """
+    outputs: list[OutputReport] = []
+    problems: list[CaseProblem] = []
+    for golden in state.golden:
+        report, found = _compare_result(state, lane, golden)
+        outputs.append(report)
+        problems.extend(found)
+    problems.extend(_changed_inputs(state))
+    for buffer in (*state.lanes[lane].values(), *state.shared.values()):
+        damage = buffer.damage()
+        if damage is None:
+            continue
+        where = f"{damage.distance_bytes} bytes past its end" if damage.side == "after" else "before its start"
+        problems.append(
+            CaseProblem(
+                kind="out_of_bounds",
+                tensor=damage.name,
+                message=f"{damage.name}: a write out of bounds, {where} ({damage.changed_bytes} bytes changed)",
+                evidence={"side": damage.side, "distance_bytes": damage.distance_bytes},
+            )
+        )
+        buffer.reset_canaries()
+    return CaseReport(key=state.key, outputs=tuple(outputs), problems=tuple(problems))
+
+
+def _compare_result(state: CaseState, lane: int, golden: Golden) -> tuple[OutputReport, list[CaseProblem]]:
+    argument, found = golden.argument, state.result(lane, golden)
+    word = state.poison[lane].get(argument.name, -1)
+    if argument.dtype.is_floating:
+        bound = golden.bound(state.task, state.family)
+        figures = compare_floats(found, golden.values, argument.dtype, bound, word)
+        limit = bound.rms_limit
+    else:
+        figures = compare_exact(found, golden.values, argument.dtype, word)
+        limit = 0.0
+    shape = concrete_shape(argument, state.case)
+    report = OutputReport(
+        name=argument.name,
+        rms_error=figures.rms_error,
+        rms_limit=limit,
+        max_error=figures.max_error,
+        worst_index=position(figures.worst, shape, argument.dtype),
+        worst_found=_value(found, figures.worst, argument.dtype),
+        worst_expected=_value(golden.values, figures.worst, DType.FLOAT64),
+        worst_limit=figures.worst_limit,
+        mismatches=figures.mismatches,
+        elements=found.size,
+    )
+    return report, _problems(report, figures, golden, found, shape)
+
+
+def _problems(
+    report: OutputReport, figures: Figures, golden: Golden, found: Raw, shape: tuple[int, ...]
+) -> list[CaseProblem]:
+    name, dtype = report.name, golden.argument.dtype
+    problems: list[CaseProblem] = []
+    if figures.unwritten:
+        first = position(figures.first_unwritten, shape, dtype)
+        message = f"{name}: {figures.unwritten} of {found.size} elements were not written, the first at {first}"
+        problems.append(CaseProblem(kind="unwritten", tensor=name, message=message, evidence={"first": first}))
+    if figures.mask_mismatches:
+        first = position(figures.first_mask_mismatch, shape, dtype)
+        expected = _value(golden.values, figures.first_mask_mismatch, DType.FLOAT64)
+        value = _value(found, figures.first_mask_mismatch, dtype)
+        message = (
+            f"{name}: {figures.mask_mismatches} of {found.size} elements are NaN or infinite where they should not be"
+            f" (or the other way round); at {first} expected {expected:.9g}, found {value:.9g}"
+        )
+        problems.append(CaseProblem(kind="nan_mask", tensor=name, message=message, evidence={"first": first}))
+    wrong = figures.mismatches - (figures.unwritten if not dtype.is_floating else 0)
+    if wrong > 0 or report.rms_error > report.rms_limit:
+        message = f"{name}: {wrong} of {found.size} elements are wrong"
+        if dtype.is_floating:
+            message += f", RMS error {report.rms_error:.3g} (limit {report.rms_limit:.3g})"
+        if figures.worst >= 0:
+            message += (
+                f"; worst at {report.worst_index}: expected {report.worst_expected:.9g}, found {report.worst_found:.9g}"
+            )
+        evidence = {"rms_error": report.rms_error, "rms_limit": report.rms_limit, "max_error": report.max_error}
+        problems.append(CaseProblem(kind="values", tensor=name, message=message, evidence=evidence))
+    return problems
+
+
+def _changed_inputs(state: CaseState) -> list[CaseProblem]:
+    problems: list[CaseProblem] = []
+    pristine = state.pristine()
+    for name, buffer in state.shared.items():
+        argument, raw = pristine[name]
+        at = first_difference(buffer.data, memory(raw))
+        if at < 0:
+            continue
+        element = at // argument.dtype.itemsize_bytes
+        index = tuple(int(i) for i in np.unravel_index(element, raw.shape))
+        message = f"{name}: an input was changed, first at {index}"
+        problems.append(CaseProblem(kind="input_changed", tensor=name, message=message, evidence={"first": index}))
+        view(buffer, argument.dtype)[...] = raw.reshape(-1)
+    return problems
+
+
+def position(flat: int, shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+    """Index of an element from its position in the plane; () where there is none."""
+    if flat < 0:
+        return ()
+    return tuple(int(i) for i in np.unravel_index(flat // 2 if dtype is DType.COMPLEX64 else flat, shape))
+
+
+def _value(flat: Raw, at: int, dtype: DType) -> float:
+    if at < 0:
+        return 0.0
+    one = flat[at : at + 1]
+    return float(decode(one, dtype)[0]) if flat.dtype.kind in "fu" and dtype.is_floating else float(one[0])

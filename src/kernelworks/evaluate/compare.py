@@ -1,0 +1,161 @@
+"""Comparison of an answer with the golden one, in chunks, so that temporaries stay small whatever the tensor."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelworks.evaluate.bound import Bound, ReferenceError
+from kernelworks.evaluate.numbers import Raw, decode, words_of
+from kernelworks.task.model import DType
+
+CHUNK_ELEMENTS = 1 << 16
+"""Half a mebibyte of doubles: the chunk's temporaries stay in a core's second-level cache."""
+
+
+@dataclass
+class Figures:
+    """What a comparison found for one result. Positions are flat, in the plane; -1 where there is none."""
+
+    rms_error: float = 0.0
+    rms_golden: float = 0.0
+    max_error: float = 0.0
+    worst_share: float = 0.0
+    """Largest error over its element's limit; above 1 an element is out of bounds. Integers: 1 for any mismatch."""
+    worst: int = -1
+    worst_limit: float = 0.0
+    mask_mismatches: int = 0
+    """Elements that are NaN or infinite where golden is not (or otherwise), unwritten ones not counted."""
+    first_mask_mismatch: int = -1
+    unwritten: int = 0
+    """Elements that still hold the poison."""
+    first_unwritten: int = -1
+    mismatches: int = 0
+    """Elements beyond their limit; for integers, unequal ones."""
+    finite: int = 0
+    """Elements that are finite in both."""
+
+
+def compare_floats(found: Raw, golden: NDArray[np.float64], dtype: DType, bound: Bound, poison: int) -> Figures:
+    """Errors of a raw plane against golden values of the same size.
+
+    Args:
+        found: raw plane.
+        golden: float64 plane.
+        dtype: dtype of ``found``, floating.
+        bound: limits; ``worst*`` and ``mismatches`` refer to them.
+        poison: word that unwritten elements hold.
+    """
+    figures = Figures()
+    totals = [0.0, 0.0]
+    floor = max(bound.max_floor, np.finfo(np.float64).tiny)
+    for start in range(0, found.size, CHUNK_ELEMENTS):
+        raw = found[start : start + CHUNK_ELEMENTS]
+        want = golden[start : start + CHUNK_ELEMENTS]
+        have = decode(raw, dtype)
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = np.subtract(have, want)
+            square = float(np.dot(error, error))
+        if not math.isfinite(square):
+            error, want = _set_non_finite_aside(figures, start, raw, have, want, dtype, poison)
+            with np.errstate(over="ignore"):
+                square = float(np.dot(error, error))
+        else:
+            figures.finite += raw.size
+        totals[0] += square
+        totals[1] += float(np.dot(want, want))
+        _take_worst(figures, start, np.abs(error, out=error), want, floor, bound.max_relative)
+    count = max(1, figures.finite)
+    figures.rms_error = math.sqrt(totals[0] / count)
+    figures.rms_golden = math.sqrt(totals[1] / count)
+    return figures
+
+
+def _set_non_finite_aside(
+    figures: Figures, start: int, raw: Raw, have: Raw, want: NDArray[np.float64], dtype: DType, poison: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Count what is not finite; error and golden of the chunk with those elements as zeros."""
+    unwritten = words_of(raw, dtype) == poison
+    finite = np.isfinite(have) & np.isfinite(want)
+    agree = finite | (np.isnan(have) & np.isnan(want)) | (have == want)
+    disagree = ~agree & ~unwritten
+    figures.finite += int(np.count_nonzero(finite))
+    if unwritten.any():
+        if figures.unwritten == 0:
+            figures.first_unwritten = start + int(np.argmax(unwritten))
+        figures.unwritten += int(np.count_nonzero(unwritten))
+    if disagree.any():
+        if figures.mask_mismatches == 0:
+            figures.first_mask_mismatch = start + int(np.argmax(disagree))
+        figures.mask_mismatches += int(np.count_nonzero(disagree))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(finite, have - want, 0.0), np.where(finite, want, 0.0)
+
+
+def _take_worst(
+    figures: Figures,
+    start: int,
+    error: NDArray[np.float64],
+    golden: NDArray[np.float64],
+    floor: float,
+    relative: float,
+) -> None:
+    """Update the worst element and count those beyond their limit; exact limits only where they can matter."""
+    largest = float(error.max(initial=0.0))
+    figures.max_error = max(figures.max_error, largest)
+    if largest <= floor and largest / floor <= figures.worst_share:
+        return
+    limits = np.maximum(np.abs(golden) * relative, floor)
+    shares = error / limits
+    at = int(np.argmax(shares))
+    figures.mismatches += int(np.count_nonzero(shares > 1))
+    if shares[at] > figures.worst_share:
+        figures.worst_share = float(shares[at])
+        figures.worst = start + at
+        figures.worst_limit = float(limits[at])
+
+
+def compare_exact(found: Raw, golden: Raw, dtype: DType, poison: int) -> Figures:
+    """Integers and bools: every element equal, bit for bit. ``unwritten`` counts wrong elements that hold the fill."""
+    figures = Figures(finite=found.size)
+    words, wanted = words_of(found, dtype), words_of(golden, dtype)
+    for start in range(0, found.size, CHUNK_ELEMENTS):
+        unequal = words[start : start + CHUNK_ELEMENTS] != wanted[start : start + CHUNK_ELEMENTS]
+        if not unequal.any():
+            continue
+        filled = unequal & (words[start : start + CHUNK_ELEMENTS] == poison)
+        at = start + int(np.argmax(unequal))
+        if figures.mismatches == 0:
+            figures.worst, figures.worst_share = at, math.inf
+            figures.max_error = abs(float(found[at]) - float(golden[at]))
+        if figures.unwritten == 0 and filled.any():
+            figures.first_unwritten = start + int(np.argmax(filled))
+        figures.mismatches += int(np.count_nonzero(unequal))
+        figures.unwritten += int(np.count_nonzero(filled))
+    return figures
+
+
+def reference_error(found: Raw, golden: NDArray[np.float64], dtype: DType) -> tuple[ReferenceError, Figures]:
+    """Errors of the native reference against golden; the figures tell where the two disagree about what is finite."""
+    figures = compare_floats(found, golden, dtype, Bound(math.inf, math.inf, 0.0), poison=-1)
+    return ReferenceError(figures.rms_error, figures.max_error, figures.rms_golden), figures
+
+
+def first_difference(left: memoryview | Raw, right: memoryview | Raw) -> int:
+    """Index of the first byte that differs between two equally long buffers; -1 if none does."""
+    a, b = np.frombuffer(left, np.uint8), np.frombuffer(right, np.uint8)
+    step = 8 * CHUNK_ELEMENTS
+    for start in range(0, a.size, step):
+        x, y = a[start : start + step], b[start : start + step]
+        if not np.array_equal(_words(x), _words(y)):
+            return start + int(np.argmax(x != y))
+    return -1
+
+
+def _words(chunk: NDArray[np.uint8]) -> NDArray[np.uint8] | NDArray[np.uint64]:
+    return chunk.view(np.uint64) if chunk.size % 8 == 0 else chunk
+
+

@@ -1,0 +1,239 @@
+"""Rows rewritten between timed calls, and checks of exactly what they change, for any operation.
+
+A kernel that is timed on the same inputs again and again could replay an old answer, or compute a part of it. So between
+timed calls the judge rewrites a small random share of the inputs, spans spread over all of memory, and then checks the
+outputs that the change moves beyond the error bound, and some that it does not move. Which those are is not reasoned from the
+operation: the reference computes each variant once in float64, when it is first used. What is kept is sparse: the spans, and
+at most 32,768 sampled positions with their golden values, so that a block costs a millisecond or two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelworks.evaluate.casestate import CaseState, Golden, position, view
+from kernelworks.evaluate.compare import CHUNK_ELEMENTS
+from kernelworks.evaluate.families import profile
+from kernelworks.evaluate.numbers import Raw, decode, encode, plane, poison_word, words_of
+from kernelworks.evaluate.records import CaseProblem, ProblemKind
+from kernelworks.evaluate.reference import Reference
+from kernelworks.task.model import DType, TensorArgument, concrete_shape
+
+VARIANTS = 3
+"""Variants of a case. The last also rewrites weights (all inputs, where there are no weights)."""
+SHARE = 0.005
+"""Share of an input that a variant rewrites."""
+SAMPLES = 32_768
+"""Positions checked per variant, over all results: half where the answer changes, half anywhere."""
+_SPAN_ELEMENTS = 1024
+_PATCH_BYTES = 2 << 20
+_CLEAR = 4.0
+"""An element counts as changed if it moves by more than this many limits, so that an old value cannot pass."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Spans of one input and what stands there in a variant."""
+
+    argument: TensorArgument
+    where: NDArray[np.int64]
+    new: Raw
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Positions of one result's plane that are checked, ascending, with the values of the variant and of the base."""
+
+    golden: Golden
+    where: NDArray[np.int64]
+    values: Raw
+    base: Raw
+    limits: NDArray[np.float64]
+    """Largest error allowed; zeros for exact dtypes."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One perturbation of a case."""
+
+    patches: tuple[Patch, ...]
+    samples: tuple[Sample, ...]
+
+
+class Perturbation:
+    """The variants of one prepared case, and which one stands in the shared buffers."""
+
+    def __init__(self, state: CaseState, reference: Reference) -> None:
+        self._state = state
+        self._reference = reference
+        self._variants: dict[int, Variant] = {}
+        self._standing: int | None = None
+        self._rng = np.random.default_rng([state.seed, 0x9E37])
+
+    def apply(self, number: int | None) -> None:
+        """Write variant ``number`` (modulo ``VARIANTS``) into the shared inputs; None restores them.
+
+        Inputs that kernels change in place live in the lanes; ``poison`` writes them.
+        """
+        wanted = None if number is None else number % VARIANTS
+        if wanted == self._standing:
+            return
+        if wanted is not None and wanted not in self._variants:
+            self._variants[wanted] = self._make(wanted)
+        if self._standing is not None:
+            self._write(self._variants[self._standing], self._state.shared, new=False)
+        if wanted is not None:
+            self._write(self._variants[wanted], self._state.shared, new=True)
+        self._standing = wanted
+
+    def poison(self, lane: int) -> None:
+        """Poison the sampled positions of a lane; inputs that kernels change in place are written anew instead.
+
+        Needs a variant that stands.
+        """
+        state, variant = self._state, self._current()
+        buffers = state.lanes[lane]
+        pristine = state.pristine()
+        for name in state.task.mutates:
+            argument, raw = pristine[name]
+            view(buffers[name], argument.dtype)[...] = raw.reshape(-1)
+        self._write(variant, buffers, new=True)
+        for sample in variant.samples:
+            argument = sample.golden.argument
+            if argument.name in state.task.mutates:
+                continue
+            words = words_of(state.result(lane, sample.golden), argument.dtype)
+            if argument.dtype.is_floating:
+                words[sample.where] = poison_word(argument.dtype, 0, self._rng)
+            else:
+                words[sample.where] = words_of(sample.values, argument.dtype) ^ words.dtype.type(1)
+
+    def check(self, lane: int) -> CaseProblem | None:
+        """What is wrong at the sampled positions of a lane; None if nothing is. Needs a variant that stands."""
+        for sample in self._current().samples:
+            problem = _check(self._state, lane, sample)
+            if problem is not None:
+                return problem
+        return None
+
+    def _current(self) -> Variant:
+        assert self._standing is not None, "no variant stands"
+        return self._variants[self._standing]
+
+    def _write(self, variant: Variant, buffers: dict[str, Any], *, new: bool) -> None:
+        pristine = self._state.pristine()
+        for patch in variant.patches:
+            if patch.argument.name in buffers:
+                flat = view(buffers[patch.argument.name], patch.argument.dtype)
+                flat[patch.where] = patch.new if new else pristine[patch.argument.name][1].reshape(-1)[patch.where]
+
+    def _make(self, number: int) -> Variant:
+        state = self._state
+        rng = np.random.default_rng([state.seed, number, 0x5EED])
+        roles = ("input", "weight") if number == VARIANTS - 1 else ("input",)
+        tensors = [(a, raw) for a, raw in state.pristine().values() if a.role in roles and raw.size > 0]
+        tensors = tensors or [(a, raw) for a, raw in state.pristine().values() if raw.size > 0]
+        patches = tuple(make_patch(argument, raw, rng) for argument, raw in tensors)
+        kept = [raw.reshape(-1)[patch.where] for (_, raw), patch in zip(tensors, patches, strict=True)]
+        try:  # the reference reads the pristine arrays: patched for the moment, no copies
+            for (_, raw), patch in zip(tensors, patches, strict=True):
+                raw.reshape(-1)[patch.where] = patch.new
+            changed = self._reference.double(state.drawn, state.case)
+        finally:
+            for (_, raw), patch, old in zip(tensors, patches, kept, strict=True):
+                raw.reshape(-1)[patch.where] = old
+        budget = SAMPLES // max(1, len(state.golden))
+        pairs = zip(state.golden, changed, strict=True)
+        return Variant(patches, tuple(_sample(state, golden, values, budget, rng) for golden, values in pairs))
+
+
+def make_patch(argument: TensorArgument, raw: Raw, rng: np.random.Generator) -> Patch:
+    """Random spans of a tensor with values from elsewhere in it; floating ones scaled by 0.5 to 1, kept in range and sign."""
+    flat = raw.reshape(-1)
+    last = raw.shape[-1] if raw.ndim > 1 else (1 if raw.size < 1 << 16 else 16)
+    width = max(1, min(last, _SPAN_ELEMENTS))
+    offset = int(rng.integers(0, min(width, flat.size - width + 1)))
+    slots = (flat.size - offset) // width
+    most = max(1, _PATCH_BYTES // (width * raw.dtype.itemsize))
+    count = min(slots, most, max(1, round(SHARE * flat.size / width)))
+    starts = np.sort(rng.choice(slots, count, replace=False)) * width + offset
+    where = starts[:, None] + np.arange(width)
+    new = flat[rng.integers(0, flat.size - width + 1, count)[:, None] + rng.permutation(width)]
+    values = profile(raw, argument.dtype)
+    if not values.structural:
+        reals = plane(np.ascontiguousarray(new), argument.dtype)
+        scaled = decode(reals, argument.dtype) * rng.uniform(0.5, 1.0, reals.size)
+        new = encode(scaled, argument.dtype).view(raw.dtype).reshape(where.shape)
+    return Patch(argument, where, new)
+
+
+def _sample(state: CaseState, golden: Golden, values: Raw, budget: int, rng: np.random.Generator) -> Sample:
+    dtype = golden.argument.dtype
+    floor, relative = 0.0, 0.0
+    if dtype.is_floating:
+        bound = golden.bound(state.task, state.family)
+        floor, relative = bound.max_floor, bound.max_relative
+    moved = _moved(golden.values, values, floor, relative)
+    some = moved if moved.size <= budget // 2 else rng.choice(moved, budget // 2, replace=False)
+    others = rng.integers(0, max(1, values.size), min(budget - some.size, values.size))
+    where = np.unique(np.concatenate([some, others]))
+    picked = values[where]
+    limits = np.zeros(where.size) if not dtype.is_floating else np.maximum(np.abs(picked) * relative, floor)
+    return Sample(golden, where, picked, golden.values[where], limits)
+
+
+def _moved(base: Raw, values: Raw, floor: float, relative: float) -> NDArray[np.int64]:
+    """Positions where the answer changes clearly, in chunks."""
+    found: list[NDArray[np.int64]] = []
+    for start in range(0, base.size, CHUNK_ELEMENTS):
+        a, b = base[start : start + CHUNK_ELEMENTS], values[start : start + CHUNK_ELEMENTS]
+        if a.dtype.kind == "f":
+            with np.errstate(invalid="ignore"):
+                clear = np.abs(a - b) > _CLEAR * np.maximum(np.abs(b) * relative, floor)
+        else:
+            clear = a != b
+        found.append(np.flatnonzero(clear).astype(np.int64) + start)
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _check(state: CaseState, lane: int, sample: Sample) -> CaseProblem | None:
+    dtype, name = sample.golden.argument.dtype, sample.golden.argument.name
+    raw = state.result(lane, sample.golden)[sample.where]
+    found = decode(raw, dtype)
+    if not dtype.is_floating:
+        right = words_of(raw, dtype) == words_of(sample.values, dtype)
+    else:
+        right = _within(found, sample.values, sample.limits)
+    if right.all():
+        return None
+    wrong = np.flatnonzero(~right)
+    at = int(wrong[0])
+    index = position(int(sample.where[at]), concrete_shape(sample.golden.argument, state.case), dtype)
+    kind, what = _manner(sample, raw[wrong], wrong, dtype)
+    message = (
+        f"{name}: after rows of the inputs were rewritten between timed calls, {wrong.size} of {right.size} checked"
+        f" elements are {what}; at {index} expected {float(sample.values[at]):.9g}, found {float(found[at]):.9g}"
+    )
+    return CaseProblem(kind=kind, tensor=name, message=message, evidence={"first": index, "wrong": int(wrong.size)})
+
+
+def _within(found: Raw, wanted: Raw, limits: NDArray[np.float64]) -> NDArray[np.bool_]:
+    with np.errstate(invalid="ignore"):
+        close = np.abs(found - wanted) <= limits
+    return close | (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+
+
+def _manner(sample: Sample, raw: Raw, wrong: NDArray[np.int64], dtype: DType) -> tuple[ProblemKind, str]:
+    """In which way all wrong elements are wrong."""
+    if dtype.is_floating:
+        found = decode(raw, dtype)
+        if np.isnan(found).all():
+            return "unwritten", "not written (or NaN)"
+        stale = bool(_within(found, sample.base[wrong], sample.limits[wrong]).all())
+    else:
+        stale = np.array_equal(words_of(raw, dtype), words_of(sample.base[wrong], dtype))
+    return ("stale", "the answer to earlier inputs") if stale else ("values", "wrong")

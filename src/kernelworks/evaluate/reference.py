@@ -1,0 +1,129 @@
+"""The task's reference as the judge runs it: raw arrays in, planes of results out, the user's errors as ``TaskError``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from kernelworks.errors import KernelworksError, TaskError
+from kernelworks.evaluate.bound import results
+from kernelworks.evaluate.frames import Frame
+from kernelworks.evaluate.numbers import Raw, plane, storage
+from kernelworks.task.model import Case, DType, Task, TensorArgument, concrete_shape
+from kernelworks.task.source import LoadedTask
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Direct(Protocol):
+    """A loaded task that also offers the reference as a user's program calls it, with no checks around it."""
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """Takes inputs and weights one by one in prototype order; changes those in ``mutates`` in place."""
+        ...
+
+
+class Reference:
+    """A loaded task whose arrays are raw ones."""
+
+    def __init__(self, loaded: LoadedTask, frame: Frame) -> None:
+        self.loaded = loaded
+        self.frame = frame
+        self.task: Task = loaded.task
+
+    def draw(self, case: Case, seed: int) -> list[Any]:
+        """Inputs and weights as the task draws them: raw arrays and scalars.
+
+        Raises:
+            TaskError: drawing fails, or what is drawn does not fit the prototype.
+        """
+        drawn = self._guarded("make_inputs", lambda: self.loaded.make_inputs(case, seed))
+        arguments = (*self.task.inputs, *self.task.weights)
+        if len(drawn) != len(arguments):
+            raise TaskError(f"task {self.task.name}: expected {len(arguments)} inputs and weights, found {len(drawn)}")
+        for index, (argument, value) in enumerate(zip(arguments, drawn, strict=True)):
+            if isinstance(argument, TensorArgument):
+                drawn[index] = self._raw("input", argument, value, case)
+        return drawn
+
+    def natives(self, drawn: Sequence[Any]) -> list[Any]:
+        """The framework's arrays on the memory of raw ones; scalars as they are."""
+        arguments = (*self.task.inputs, *self.task.weights)
+        return [
+            self.frame.native(value, argument.dtype) if isinstance(argument, TensorArgument) else value
+            for argument, value in zip(arguments, drawn, strict=True)
+        ]
+
+    def native(self, drawn: Sequence[Any], case: Case) -> list[Raw]:
+        """Results in native precision, as planes; inputs stay as they are.
+
+        Raises:
+            TaskError: the reference raises, or its results do not fit the prototype.
+        """
+        found = self._run(self.natives(drawn), double=False)
+        pairs = zip(results(self.task), found, strict=True)
+        return [plane(self._raw("output", argument, value, case), argument.dtype) for argument, value in pairs]
+
+    def double(self, drawn: Sequence[Any], case: Case) -> list[Raw]:
+        """Results computed in float64, as planes of float64 (integers and bools as stored).
+
+        Raises:
+            TaskError: the reference raises, or its results do not fit the prototype.
+        """
+        found = self._run(self.natives(drawn), double=True)
+        planes: list[Raw] = []
+        for argument, value in zip(results(self.task), found, strict=True):
+            golden = self.frame.golden(value)
+            shape, kinds = concrete_shape(argument, case), _golden_kinds(argument)
+            if golden.shape != shape or golden.dtype.kind not in kinds:
+                raise TaskError(
+                    f"output {argument.name} computed in float64: expected {argument.dtype}{list(shape)} in double"
+                    f" precision, found {golden.dtype}{list(golden.shape)}"
+                )
+            flat = golden.reshape(-1)
+            if argument.dtype is DType.COMPLEX64:
+                flat = flat.astype(np.complex128, copy=False).view(np.float64)
+            wanted = np.dtype(np.float64) if argument.dtype.is_floating else storage(argument.dtype)
+            planes.append(flat.astype(wanted, copy=False))
+        return planes
+
+    def as_called(self) -> Callable[..., Any]:
+        """The reference for the clock: the user's own function where the loaded task offers it, else ``run``."""
+        if isinstance(self.loaded, Direct):
+            return self.loaded.function
+        return lambda *arrays: self.loaded.run(arrays)
+
+    def _run(self, arrays: list[Any], *, double: bool) -> list[Any]:
+        found = self._guarded("the reference", lambda: self.loaded.run(arrays, double=double))
+        if len(found) != len(results(self.task)):
+            raise TaskError(f"the reference: expected {len(results(self.task))} results, found {len(found)}")
+        return found
+
+    def _raw(self, what: str, argument: TensorArgument, value: Any, case: Case) -> Raw:
+        try:
+            raw = self.frame.raw(value, argument.dtype)
+        except TaskError as error:
+            raise TaskError(f"{what} {argument.name}: {error.message}") from error
+        shape = concrete_shape(argument, case)
+        if raw.shape != shape:
+            raise TaskError(f"{what} {argument.name}: expected shape {list(shape)}, found {list(raw.shape)}")
+        return raw
+
+    def _guarded(self, what: str, work: Callable[[], Sequence[T]]) -> list[T]:
+        try:
+            return list(work())
+        except KernelworksError:
+            raise
+        except Exception as error:  # the user's code: whatever it raises is the task's fault
+            raise TaskError(f"{what} of task {self.task.name} raised {type(error).__name__}: {error}") from error
+
+
+def _golden_kinds(argument: TensorArgument) -> str:
+    """Kinds of NumPy dtypes that a result of double precision may have."""
+    if argument.dtype is DType.COMPLEX64:
+        return "c"
+    return "f" if argument.dtype.is_floating else storage(argument.dtype).kind

@@ -1,0 +1,1 @@
+"""Revisions, oldest first; each file name begins with its number."""

@@ -1,0 +1,143 @@
+"""The few things that tasks need of torch, imported on first use.
+
+``import kernelworks.task`` must stay light and NumPy tasks must work without torch, hence no torch types here:
+tensors are ``Any``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from kernelworks.errors import EnvironmentLackError, TaskError
+from kernelworks.task.model import DType
+
+
+def torch_module() -> Any:
+    """The torch package.
+
+    Raises:
+        EnvironmentLackError: it is not installed.
+    """
+    try:
+        return importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        raise EnvironmentLackError(
+            "this task's reference needs torch, which is not installed", mend="pip install 'kernelworks[torch]'"
+        ) from error
+
+
+def to_dtype(dtype: Any, what: str) -> DType:
+    """Our name of a torch dtype.
+
+    Raises:
+        TaskError: a type that no kernel can receive.
+    """
+    name = str(dtype).removeprefix("torch.")
+    try:
+        return DType(name)
+    except ValueError:
+        raise TaskError(f"{what}: expected one of {', '.join(DType)}, found {name}") from None
+
+
+def to_torch(dtype: DType) -> Any:
+    """The torch dtype of ours."""
+    return getattr(torch_module(), dtype.value)
+
+
+def fake_mode() -> Any:
+    """A context in which tensors have shapes and dtypes, but no memory."""
+    torch_module()
+    module = importlib.import_module("torch._subclasses.fake_tensor")
+    return module.FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def data_dependent_errors() -> tuple[type[Exception], ...]:
+    """What a fake run raises where code looks at values: nothing wrong with the code."""
+    module: Any = importlib.import_module("torch._subclasses.fake_tensor")
+    symbolic: Any = importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    return (
+        module.DataDependentOutputException,
+        module.DynamicOutputShapeException,
+        module.UnsupportedFakeTensorException,
+        module.UnsupportedOperatorException,
+        symbolic.GuardOnDataDependentSymNode,
+    )
+
+
+def to_double(array: Any) -> Any:
+    """A tensor of real floating type in float64, a complex one in complex128, all else unchanged."""
+    torch = torch_module()
+    if not isinstance(array, torch.Tensor):
+        return array
+    if array.is_complex():
+        return array.to(torch.complex128)
+    return array.to(torch.float64) if array.is_floating_point() else array
+
+
+@contextmanager
+def seeded(seed: int) -> Generator[None]:
+    """Seed torch, ``random`` and NumPy's global generator; their states are restored afterwards."""
+    import numpy as np
+
+    torch = torch_module()
+    python_state = random.getstate()
+    numpy_state: Any = np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
+
+
+@contextmanager
+def double_precision() -> Generator[None]:
+    """Everything inside computes in float64 (complex128).
+
+    The default dtype is float64, and requests for a lower floating type (``x.float()``, ``x.to(torch.bfloat16)``,
+    ``dtype=torch.float32``) give float64: code that widens bfloat16 to float32 by hand must not narrow float64.
+    """
+    torch = torch_module()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _widening_mode():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _widening_mode() -> Any:
+    torch = torch_module()
+    overrides: Any = importlib.import_module("torch.overrides")
+    wider = {
+        torch.float32: torch.float64,
+        torch.float16: torch.float64,
+        torch.bfloat16: torch.float64,
+        torch.complex64: torch.complex128,
+    }
+    methods = {
+        torch.Tensor.float: torch.Tensor.double,
+        torch.Tensor.half: torch.Tensor.double,
+        torch.Tensor.bfloat16: torch.Tensor.double,
+        torch.Tensor.cfloat: torch.Tensor.cdouble,
+    }
+
+    def widen(value: Any) -> Any:
+        return wider.get(value, value) if isinstance(value, torch.dtype) else value
+
+    class Widening(overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        ) -> Any:
+            changed = {name: widen(value) for name, value in (kwargs or {}).items()}
+            return methods.get(func, func)(*(widen(value) for value in args), **changed)
+
+    return Widening()

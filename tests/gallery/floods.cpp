@@ -1,0 +1,25 @@
+/*---
+contract: function
+idea: 200 MB on both streams
+---*/
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+
+static void softmax_row(const float* x, float* y, int64_t cols) {
+  float top = -INFINITY;
+  for (int64_t j = 0; j < cols; j++) top = x[j] > top ? x[j] : top;
+  float total = 0;
+  for (int64_t j = 0; j < cols; j++) total += y[j] = expf(x[j] - top);
+  for (int64_t j = 0; j < cols; j++) y[j] /= total;
+}
+
+extern "C" int launch(const float* x, float* y, int64_t rows, int64_t cols) {
+#pragma omp parallel for
+  for (int64_t i = 0; i < rows; i++) softmax_row(x + i * cols, y + i * cols, cols);
+  static char text[1 << 16];
+  for (char& c : text) c = 'x';
+  text[sizeof text - 1] = '\n';
+  for (int n = 0; n < 3200; n++) fwrite(text, 1, sizeof text, n % 2 ? stderr : stdout);
+  return 0;
+}

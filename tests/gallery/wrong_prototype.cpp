@@ -1,0 +1,19 @@
+/*---
+contract: function
+idea: takes one dim too few
+---*/
+#include <math.h>
+#include <stdint.h>
+
+static void softmax_row(const float* x, float* y, int64_t cols) {
+  float top = -INFINITY;
+  for (int64_t j = 0; j < cols; j++) top = x[j] > top ? x[j] : top;
+  float total = 0;
+  for (int64_t j = 0; j < cols; j++) total += y[j] = expf(x[j] - top);
+  for (int64_t j = 0; j < cols; j++) y[j] /= total;
+}
+
+extern "C" int launch(const float* x, float* y, int64_t cols) {
+  softmax_row(x, y, cols);
+  return 0;
+}
