@@ -42,7 +42,9 @@ class Budget(_Section):
     @model_validator(mode="before")
     @classmethod
     def _at_least_one(cls, data: Any) -> Any:
-        given = cast(dict[str, Any], data) if isinstance(data, dict) else {}
+        if not isinstance(data, dict):
+            return data
+        given = cast(dict[str, Any], data)
         if given.get("evaluations") is None and given.get("minutes") is None:
             return {**given, "evaluations": DEFAULT_EVALUATIONS}
         return given

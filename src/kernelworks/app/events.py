@@ -15,7 +15,7 @@ class _Event(Frozen):
     """Common to all events."""
 
     elapsed_s: float
-    """Seconds of the run so far, those before a resume included."""
+    """Seconds of search so far, those before a resume included; setting up takes no search time."""
 
 
 class Started(_Event):
@@ -28,14 +28,14 @@ class Started(_Event):
     prototype: str
     target: str
     device: str
-    anchor: str
-    """Name of the baseline over which speed-ups are stated: ``eager`` or ``reference``."""
     evaluations: int | None
     """Budget of evaluations, if there is one."""
     minutes: float | None
     """Budget of minutes, if there is one."""
     done: int = 0
     """Evaluations that an earlier part of the run made."""
+    anchor: str = "eager"
+    """Name of the baseline over which speed-ups are stated: ``eager`` or ``reference``."""
 
 
 class Phase(_Event):

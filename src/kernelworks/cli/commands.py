@@ -49,10 +49,7 @@ def optimize(
     Exit code 0: a kernel is faster than the fastest correct baseline; 1: none is.
     """
     from kernelworks.app.config import load_config
-    from kernelworks.app.optimize import optimize as use_case
     from kernelworks.app.options import OptimizeOptions
-    from kernelworks.cli.follow import follow
-    from kernelworks.cli.tables import show_result
     from kernelworks.task.source import TaskReference
 
     options = OptimizeOptions(
@@ -70,6 +67,11 @@ def optimize(
         folder=run,
         seed_kernels=tuple(seed_kernel or ()),
     )
+    # Only now, so that a wrong option is answered at once.
+    from kernelworks.app.optimize import optimize as use_case
+    from kernelworks.cli.follow import follow
+    from kernelworks.cli.tables import show_result
+
     with follow(events=events, verbose=verbose) as listener:
         result = use_case(options, listener)
     if json:

@@ -70,8 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         _tell("usage", error.format_message().rstrip("."), "see --help", as_json=as_json)
         return EXIT_USAGE
-    except BrokenPipeError:
-        # The reader has gone (``| head``); what the interpreter still flushes must not fail again.
+    except (BrokenPipeError, SystemExit):
+        # The reader has gone (``| head``); inside a command typer makes a SystemExit of that. What the interpreter
+        # still flushes must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except Exception as error:  # noqa: BLE001  the top of the program: whatever comes here is a defect of ours

@@ -38,8 +38,7 @@ class RunState:
         self.elapsed_s = 0.0
         self.finished: Finished | None = None
         self._moves: dict[int, Trying] = {}
-        self._search_began_s: float | None = None
-        self._first_evaluations = 0
+        self._searching = False
 
     def take(self, event: RunEvent) -> None:
         """Add one event."""
@@ -47,11 +46,10 @@ class RunState:
         match event:
             case Started():
                 self.started = event
-                self.evaluations = self._first_evaluations = event.done
+                self.evaluations = event.done
             case Phase():
                 self.phase, self.detail = event.name, event.detail
-                if event.name == "search" and self._search_began_s is None:
-                    self._search_began_s = event.elapsed_s
+                self._searching |= event.name == "search"
             case BaselineTimed():
                 self.baselines.append(event)
             case Trying():
@@ -86,23 +84,20 @@ class RunState:
         shares = [0.0]
         if self.started is not None and self.started.evaluations:
             shares.append(self.evaluations / self.started.evaluations)
-        if self.started is not None and self.started.minutes and self._search_began_s is not None:
-            shares.append(self._searched_s / (60 * self.started.minutes))
+        if self.started is not None and self.started.minutes:
+            shares.append(self.elapsed_s / (60 * self.started.minutes))
         return min(1.0, max(shares))
 
     @property
     def left_s(self) -> float | None:
         """Estimate of the seconds of search that are left; None before it can be told."""
-        if self.started is None or self._search_began_s is None:
+        if self.started is None or not self._searching:
             return None
         estimates: list[float] = []
-        made = self.evaluations - self._first_evaluations
         if self.started.minutes is not None:
-            estimates.append(60 * self.started.minutes - self._searched_s)
+            estimates.append(60 * self.started.minutes - self.elapsed_s)
+        made = self.evaluations - self.started.done
         if self.started.evaluations is not None and made:
-            estimates.append((self.started.evaluations - self.evaluations) * self._searched_s / made)
+            seconds_each = (self.elapsed_s - self.started.elapsed_s) / made
+            estimates.append((self.started.evaluations - self.evaluations) * seconds_each)
         return max(0.0, min(estimates)) if estimates else None
-
-    @property
-    def _searched_s(self) -> float:
-        return self.elapsed_s - (self._search_began_s or 0.0)

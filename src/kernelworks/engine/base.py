@@ -17,10 +17,13 @@ from kernelworks.kernel.verdict import Verdict
 
 
 class Job(Frozen):
-    """One piece of work. ``number`` is the search's ask; a build and its evaluation share it."""
+    """One piece of work. ``number`` is the search's ask; a build and its evaluation share it.
+
+    ``as_called`` times against every baseline where everyone allocates; it comes last.
+    """
 
     number: int
-    kind: Literal["build", "evaluate", "final"]
+    kind: Literal["build", "evaluate", "as_called"]
     kernel: Kernel
     opponent: Opponent | None = None
     """Evaluate: the incumbent of the kernel's cell; None means the anchor."""
@@ -40,7 +43,7 @@ class JobReport(Frozen):
     """The outcome of a job: ``built`` after a good build, otherwise a verdict."""
 
     number: int
-    kind: Literal["build", "evaluate", "final"]
+    kind: Literal["build", "evaluate", "as_called"]
     built: Built | None = None
     verdict: Verdict | None = None
 

@@ -74,8 +74,8 @@ class LocalEngine:
         return JobReport(number=job.number, kind=job.kind, built=built)
 
     def _evaluate(self, job: Job) -> JobReport:
-        if job.kind == "final":
-            verdict = self._session.evaluate_final(job.kernel)
+        if job.kind == "as_called":
+            verdict = self._session.evaluate_as_called(job.kernel)
         else:
             verdict = self._session.evaluate(job.kernel, job.opponent)
         return JobReport(number=job.number, kind=job.kind, verdict=verdict)

@@ -12,20 +12,36 @@ import signal
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
 from kernelworks.errors import EvaluationError, TaskError
 from kernelworks.evaluate.casestate import CaseState, view
-from kernelworks.evaluate.records import BaselineNames, TimedCalls
+from kernelworks.evaluate.numbers import Raw
+from kernelworks.evaluate.records import BaselineCalls, BaselineNames
 from kernelworks.evaluate.reference import Reference
 from kernelworks.home import home
+from kernelworks.task.lazytorch import torch_module
 from kernelworks.task.model import TensorArgument, concrete_shape
 
 COMPILE_LIMIT_S = 120.0
 """Time that torch.compile may take for one case."""
 
-Run = Callable[..., Any]
+
+@dataclass
+class _Program:
+    """A callable bound to the arrays of one case."""
+
+    run: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    mutable: list[tuple[Raw, Raw]]
+    """Arrays that it changes in place, with their pristine values."""
+
+    def restore(self) -> None:
+        """Undo changes in place."""
+        for own, pristine in self.mutable:
+            own[...] = pristine
 
 
 class Baselines:
@@ -34,7 +50,7 @@ class Baselines:
     def __init__(self, reference: Reference) -> None:
         self._reference = reference
         self._anchor = "eager" if reference.task.framework == "torch" else "reference"
-        self._runs: dict[str, Run] = {self._anchor: reference.as_called()}
+        self._programs: dict[tuple[str, str], _Program] = {}
         self._missing: dict[str, str] = {}
         self._sweep: mmap.mmap | None = None
 
@@ -49,72 +65,86 @@ class Baselines:
         """Run a baseline on a case until it is ready for the clock (torch.compile compiles here, for these shapes).
 
         A compiler that fails is not an error: the baseline moves to ``missing``.
+
+        Raises:
+            EvaluationError: there is no such baseline.
         """
-        if name != "compile":
-            self._run(name)(*self._arrays(state))
-            return self.names()
-        try:
-            with _time_limit(COMPILE_LIMIT_S):
-                self._runs.setdefault(name, self._compile())
-                for _ in range(2):
-                    self._runs[name](*self._arrays(state))
-        except Exception as error:  # noqa: BLE001  torch.compile fails in every way there is; the reason is kept
-            first = (str(error).strip() or "no message").splitlines()[0][:300]
-            self._missing[name] = f"torch.compile failed: {type(error).__name__}: {first}"
+        self._refuse_unknown(name)
+        program = self._program(state)
+        if name == "compile":
+            try:
+                with _time_limit(COMPILE_LIMIT_S):
+                    program = replace(program, run=_compiled(program.run))
+                    for _ in range(2):
+                        program.restore()
+                        program.run(*program.arguments)
+            except Exception as error:  # noqa: BLE001  torch.compile fails in every way there is; the reason is kept
+                first = (str(error).strip() or "no message").splitlines()[0][:300]
+                self._missing[name] = f"torch.compile failed: {type(error).__name__}: {first}"
+                return self.names()
+        else:
+            program.restore()
+            program.run(*program.arguments)
+        self._programs[name, state.key] = program
         return self.names()
 
-    def time(self, name: str, state: CaseState, calls: int, flush_bytes: int) -> TimedCalls:
+    def time(self, name: str, state: CaseState, calls: int, flush_bytes: int) -> BaselineCalls:
         """Time calls of a warm baseline on what stands in the shared inputs.
 
         The clock covers the call alone: eviction of the caches, restoring of inputs changed in place, and the release
         of the last result lie outside.
 
         Raises:
-            EvaluationError: there is no such baseline, or it was not warmed.
+            EvaluationError: there is no such baseline, or it is not warm.
         """
-        run = self._run(name)
+        self._refuse_unknown(name)
+        if (name, state.key) not in self._programs:
+            raise EvaluationError(f"baseline {name}: expected it warm on case {state.key}, found it was not")
+        program = self._programs[name, state.key]
+        run, arguments = program.run, program.arguments
         usage, who, clock = resource.getrusage, resource.RUSAGE_SELF, time.perf_counter_ns
         elapsed: list[int] = []
         faults: list[int] = []
         for _ in range(calls):
-            arrays = self._arrays(state)
+            program.restore()
             if flush_bytes:
                 self._flush(flush_bytes)
             before = usage(who).ru_minflt
             start = clock()
-            result = run(*arrays)
+            result = run(*arguments)
             end = clock()
             faults.append(usage(who).ru_minflt - before)
             elapsed.append(end - start)
             del result
-        return TimedCalls(elapsed_ns=tuple(elapsed), page_faults=tuple(faults))
+        return BaselineCalls(elapsed_ns=tuple(elapsed), page_faults=tuple(faults))
 
-    def _run(self, name: str) -> Run:
-        if name not in self._runs or name in self._missing:
-            known = ", ".join(self._runs)
-            raise EvaluationError(f"baseline: expected one of {known}, found {name!r} {self._missing.get(name, '')}")
-        return self._runs[name]
+    def forget(self, key: str) -> None:
+        """Drop the programs of a case that is released."""
+        for entry in [entry for entry in self._programs if entry[1] == key]:
+            del self._programs[entry]
 
-    def _arrays(self, state: CaseState) -> list[Any]:
-        """Native arrays on the shared inputs; fresh copies of those that the reference changes in place."""
-        frame = self._reference.frame
+    def _refuse_unknown(self, name: str) -> None:
+        known = self.names().names
+        if name not in known:
+            raise EvaluationError(
+                f"baseline: expected one of {', '.join(known)}, found {name!r} {self._missing.get(name, '')}".rstrip()
+            )
+
+    def _program(self, state: CaseState) -> _Program:
+        """The reference on the shared inputs; on arrays of its own where it changes them in place."""
         arrays: list[Any] = []
+        mutable: list[tuple[Raw, Raw]] = []
         for argument, value in zip((*state.task.inputs, *state.task.weights), state.drawn, strict=True):
             if not isinstance(argument, TensorArgument):
                 arrays.append(value)
             elif argument.name in state.shared:
-                raw = view(state.shared[argument.name], argument.dtype).reshape(concrete_shape(argument, state.case))
-                arrays.append(frame.native(raw, argument.dtype))
+                shape = concrete_shape(argument, state.case)
+                arrays.append(view(state.shared[argument.name], argument.dtype).reshape(shape))
             else:
-                arrays.append(frame.copy(frame.native(value, argument.dtype)))
-        return arrays
-
-    def _compile(self) -> Run:
-        import torch
-        import torch._dynamo.config as dynamo
-
-        dynamo.recompile_limit = 64  # every case has its own shapes
-        return torch.compile(self._reference.as_called(), dynamic=False)  # pyright: ignore
+                arrays.append(value.copy())
+                mutable.append((arrays[-1], value))
+        run, arguments = self._reference.program(arrays)
+        return _Program(run, arguments, mutable)
 
     def _flush(self, size_bytes: int) -> None:
         """Evict the caches by reading memory of our own, as the candidate's process does."""
@@ -122,6 +152,12 @@ class Baselines:
             self._sweep = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             self._sweep.write(bytes(size_bytes))
         self._sweep.find(b"\x01")
+
+
+def _compiled(run: Callable[..., Any]) -> Callable[..., Any]:
+    torch = torch_module()
+    torch._dynamo.config.recompile_limit = 64  # every case has its own shapes
+    return torch.compile(run, dynamic=False)
 
 
 def compiler_environment() -> dict[str, str]:

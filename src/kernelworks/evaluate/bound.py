@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from kernelworks.task.graph import Graph, Node, Ref
 from kernelworks.task.model import Case, DType, Task, TensorArgument, concrete_shape
@@ -132,12 +132,11 @@ _CONTRACTIONS = frozenset("einsum tensordot bilinear".split())
 _CONVOLUTIONS = frozenset(
     "convolution conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d _convolution".split()
 )
-_ALONG_AXIS = frozenset(
-    "softmax _softmax log_softmax _log_softmax cumsum cumprod logcumsumexp logsumexp cummax cummin"
-    " renorm cosine_similarity".split()
-)
+_ALONG_AXIS = frozenset("softmax _softmax log_softmax _log_softmax cumsum cumprod logcumsumexp cummax cummin".split())
 _TRAILING = frozenset("layer_norm native_layer_norm rms_norm".split())
-_PER_CHANNEL = frozenset("batch_norm native_batch_norm _native_batch_norm_legit cudnn_batch_norm".split())
+_PER_CHANNEL = frozenset(
+    "batch_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional".split()
+)
 _PER_INSTANCE = frozenset("instance_norm".split())
 _PER_GROUP = frozenset("group_norm native_group_norm".split())
 _WINDOWS = frozenset(
@@ -196,7 +195,7 @@ def _length_of(name: str, node: Node, shapes: list[tuple[int, ...]], elements: i
 
 
 def _ints(value: Any) -> list[int]:
-    items: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
+    items: list[Any] = list(cast("list[Any]", value)) if isinstance(value, list | tuple) else [value]
     return [item for item in items if isinstance(item, int)] or [1]
 
 
@@ -206,7 +205,7 @@ def _refs(*values: Any) -> Iterator[str]:
         if isinstance(value, Ref):
             yield value.ref
         elif isinstance(value, dict):
-            mapping: dict[str, Any] = value
+            mapping = cast("dict[str, Any]", value)
             if isinstance(mapping.get("ref"), str):
                 yield mapping["ref"]
             else:

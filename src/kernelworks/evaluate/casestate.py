@@ -96,7 +96,7 @@ class CaseState:
 
     def _slots(self, lane: dict[str, SharedBuffer]) -> tuple[Slot, ...]:
         slots: list[Slot] = []
-        values = [*self.drawn, *([None] * len(self.task.outputs))]
+        values: list[Any] = [*self.drawn, *([None] * len(self.task.outputs))]
         for argument, value in zip(self.task.arguments, values, strict=True):
             if isinstance(argument, ScalarArgument):
                 slots.append(ScalarSlot(name=argument.name, type=argument.type, value=value))
@@ -127,7 +127,9 @@ def memory(raw: Raw) -> NDArray[np.uint8]:
     return raw.reshape(-1).view(np.uint8)
 
 
-def share(task: Task, case: Case, drawn: Sequence[Any]) -> tuple[dict[str, SharedBuffer], list[dict[str, SharedBuffer]]]:
+def share(
+    task: Task, case: Case, drawn: Sequence[Any]
+) -> tuple[dict[str, SharedBuffer], list[dict[str, SharedBuffer]]]:
     """Buffers for a case: inputs filled and shared by the lanes, results (inputs changed in place filled) per lane."""
     changed = {a.name for a in results(task)}
     shared: dict[str, SharedBuffer] = {}

@@ -7,7 +7,7 @@ measured or checked by the harness.
 Protocol: one JSON object per packet over the SOCK_SEQPACKET socket whose descriptor is ``argv[1]``. A command is
 ``{"id": text, "do": name, ...}``, answered by ``{"id": text, "value": object}`` or ``{"id": text, "error": text}``::
 
-    watch    {shim}, fd of a page        -> {}                      record faults (faults.cpp)
+    watch    {shim or null}, fd of a page -> {}                     record faults (faults.cpp)
     load     {path}                      -> {ftz, daz}              dlopen, look up launch
     map      {key, tensors: [layout]}, fds -> {bases: [address]}    may come several times for one key
     bind     {key, arguments: [...]}     -> {workspaces: [address]}
@@ -139,7 +139,9 @@ class Child:
         }
 
     def watch(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Install the fault handlers."""
+        """Install the fault handlers, if there is a shim."""
+        if message["shim"] is None:
+            return {}
         page = _mmap(None, _PAGE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fds[0])
         try:
             self._shim = ctypes.CDLL(message["shim"])

@@ -157,5 +157,3 @@ def first_difference(left: memoryview | Raw, right: memoryview | Raw) -> int:
 
 def _words(chunk: NDArray[np.uint8]) -> NDArray[np.uint8] | NDArray[np.uint64]:
     return chunk.view(np.uint64) if chunk.size % 8 == 0 else chunk
-
-

@@ -2,14 +2,15 @@
 
 ``normal`` is the task's own draw. The others replace every floating tensor:
 
-- ``wide``: half uniform in [-100, 100] (16-bit types: [-16, 16]), half with exponents uniform over 18 (10) binades and full
-  mantissas. Shows overflow without a maximum subtracted, approximations good in a narrow range only, fewer mantissa bits.
+- ``wide``: half uniform in [-100, 100] (16-bit types: [-16, 16]), half with exponents uniform over 18 (10) binades and
+  full mantissas. Shows overflow without a maximum subtracted, approximations that are good in a narrow range alone,
+  fewer mantissa bits.
 - ``integers``: integers from -4 to 4. Shows shortcuts that rely on distinct or small values, and ties.
 - ``constant``: one value per tensor, a multiple of 1/8. Shows sums whose errors all point the same way, zero variances.
 
-The sign of the draw is respected (what was never negative stays so; a variance or a probability has no negative values), and
-tensors whose draw is *structural* stay as drawn: integers and bools, anything non-finite, and a few distinct values many
-times (masks). A tensor with one single value, such as the fresh weight of a norm, does change.
+The sign of the draw is respected: what was never negative stays so (a variance has no negative values). Tensors whose
+draw is *structural* stay as drawn: integers and bools, anything non-finite, and a few distinct values many times
+(masks). A tensor with one single value, such as the fresh weight of a norm, does change.
 """
 
 from __future__ import annotations

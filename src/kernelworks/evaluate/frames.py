@@ -8,6 +8,7 @@ import numpy as np
 
 from kernelworks.errors import TaskError
 from kernelworks.evaluate.numbers import Raw, storage
+from kernelworks.task.lazytorch import torch_module
 from kernelworks.task.model import DType, Task
 
 
@@ -28,10 +29,6 @@ class Frame(Protocol):
 
     def golden(self, array: Any) -> Raw:
         """A float64 (complex128) or integer result of the reference as a contiguous NumPy array."""
-        ...
-
-    def copy(self, array: Any) -> Any:
-        """A copy of an array."""
         ...
 
 
@@ -60,20 +57,18 @@ class NumpyFrame:
         found = np.asarray(array)
         return np.ascontiguousarray(found).reshape(found.shape)
 
-    def copy(self, array: Any) -> Any:
-        """A copy."""
-        return array.copy()
-
 
 class TorchFrame:
-    """torch tensors on the CPU. torch is imported when the frame is made."""
+    """torch tensors on the CPU.
+
+    Raises:
+        EnvironmentLackError: torch is not installed.
+    """
 
     def __init__(self, threads: int) -> None:
-        import torch
-
-        torch.set_num_threads(threads)
-        torch.set_grad_enabled(False)
-        self._torch = torch
+        self._torch: Any = torch_module()
+        self._torch.set_num_threads(threads)
+        self._torch.set_grad_enabled(False)
 
     def native(self, raw: Raw, dtype: DType) -> Any:
         """A tensor on the memory of the raw array."""
@@ -98,15 +93,11 @@ class TorchFrame:
             return np.asarray(array)
         return array.detach().contiguous().resolve_conj().resolve_neg().numpy()
 
-    def copy(self, array: Any) -> Any:
-        """A copy."""
-        return array.clone()
-
 
 def frame_of(task: Task, threads: int) -> Frame:
     """The frame of the task's framework.
 
     Raises:
-        ImportError: the framework is not installed.
+        EnvironmentLackError: the framework is not installed.
     """
     return TorchFrame(threads) if task.framework == "torch" else NumpyFrame()

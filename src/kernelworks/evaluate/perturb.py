@@ -1,10 +1,10 @@
 """Rows rewritten between timed calls, and checks of exactly what they change, for any operation.
 
-A kernel that is timed on the same inputs again and again could replay an old answer, or compute a part of it. So between
-timed calls the judge rewrites a small random share of the inputs, spans spread over all of memory, and then checks the
-outputs that the change moves beyond the error bound, and some that it does not move. Which those are is not reasoned from the
-operation: the reference computes each variant once in float64, when it is first used. What is kept is sparse: the spans, and
-at most 32,768 sampled positions with their golden values, so that a block costs a millisecond or two.
+A kernel that is timed on the same inputs again and again could replay an old answer, or compute a part of it. So
+between timed calls the judge rewrites a small random share of the inputs, spans spread over all of memory, and then
+checks the outputs that the change moves beyond the error bound, and some that it does not move. Which those are is not reasoned
+from the operation: the reference computes each variant once in float64, when it is first used. What is kept is sparse:
+the spans, and at most 32,768 sampled positions with their golden values, so that a block costs a millisecond or two.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Perturbation:
 
 
 def make_patch(argument: TensorArgument, raw: Raw, rng: np.random.Generator) -> Patch:
-    """Random spans of a tensor with values from elsewhere in it; floating ones scaled by 0.5 to 1, kept in range and sign."""
+    """Random spans of a tensor with values from elsewhere in it; floating ones scaled by 0.5 to 1."""
     flat = raw.reshape(-1)
     last = raw.shape[-1] if raw.ndim > 1 else (1 if raw.size < 1 << 16 else 16)
     width = max(1, min(last, _SPAN_ELEMENTS))

@@ -19,8 +19,10 @@ import json
 import secrets
 import select
 import socket
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
@@ -169,10 +171,12 @@ class Candidate:
         self._regions: dict[str, list[Region]] = {}
         self._flush_bytes = 0
         self._exit: Exit | None = None
-        self._page = FaultPage()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
+            for end in (self._channel, theirs):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * child.MESSAGE_BYTES)
             self._supervision = Supervision(theirs, threads=threads, limits=limits)
+        self._page = FaultPage()
         self._poll = select.poll()
         self._poll.register(self._channel, select.POLLIN)
         self._poll.register(self._supervision, select.POLLIN)
@@ -186,21 +190,30 @@ class Candidate:
             CandidateEndedError: its constructors crashed, hung or left.
             EvaluationError: the processes do not start.
         """
-        candidate = cls(threads=threads, limits=limits)
+        return cls(threads=threads, limits=limits).loaded(library)
+
+    def loaded(self, library: Path) -> Self:
+        """Itself after ``load``; ended if that raises."""
         try:
-            candidate.load(library)
+            self.load(library)
         except BaseException:
-            candidate.end()
+            self.end()
             raise
-        return candidate
+        return self
+
+    @property
+    def mark(self) -> str:
+        """``NAME=value`` in the environment of every process of this candidate (``marked_processes`` finds them)."""
+        return self._supervision.mark
 
     def load(self, library: Path) -> FloatMode:
         """Load the library; call it once, before anything else. The mode tells of a link with fast-math flags."""
         shim = fault_shim()
         try:
-            if shim is not None:
-                self._ask(_Empty, "watch", self._limits.start_s, (self._page.fd,), shim=str(shim))
-        except (CandidateEndedError, CandidateRefusedError) as error:  # no code of the candidate has run yet
+            with suppress(CandidateRefusedError):  # a shim that cannot be loaded costs detail only
+                path = str(shim) if shim is not None else None
+                self._ask(_Empty, "watch", self._limits.start_s, (self._page.fd,), shim=path)
+        except CandidateEndedError as error:  # no code of the candidate has run yet
             raise EvaluationError(f"the candidate's process did not start: {error}") from error
         try:
             mode = self._ask(_Mode, "load", self._limits.start_s, path=str(library.absolute()))
@@ -364,6 +377,40 @@ class Candidate:
         self._page.close()
         self._exit = ending
         return ending
+
+
+class CandidatePool:
+    """Keeps one spare pair of processes started, which hides about 40 ms. Threads may share it."""
+
+    def __init__(self, *, threads: int, limits: Limits) -> None:
+        self._threads = threads
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._spare: Candidate | None = None
+
+    def start(self, library: Path) -> Candidate:
+        """As ``Candidate.start``; the next spare is started meanwhile."""
+        candidate = self._swap(Candidate(threads=self._threads, limits=self._limits))
+        if candidate is None:
+            return Candidate.start(library, threads=self._threads, limits=self._limits)
+        return candidate.loaded(library)
+
+    def close(self) -> None:
+        """End the spare."""
+        spare = self._swap(None)
+        if spare is not None:
+            spare.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _swap(self, spare: Candidate | None) -> Candidate | None:
+        with self._lock:
+            found, self._spare = self._spare, spare
+        return found
 
 
 def _region(name: str, start: int, size_bytes: int, mapped_bytes: int) -> Region:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from kernelworks.data import Frozen
 from kernelworks.evaluate.buffers import BufferLayout
+from kernelworks.kernel.verdict import Policy
 from kernelworks.task.model import DType
 
 Heap = Literal["warm", "default"]
@@ -105,7 +106,7 @@ class CaseReport(Frozen):
     """Empty: the answer is right."""
 
 
-class TimedCalls(Frozen):
+class BaselineCalls(Frozen):
     """Timed calls of a baseline, one entry each."""
 
     elapsed_ns: tuple[int, ...]
@@ -128,3 +129,13 @@ class TaskProblem(Frozen):
     message: str
     refuses: bool = True
     """False: a warning."""
+
+
+class BaselineTime(Frozen):
+    """A baseline's own time on the timed cases, or why it has none."""
+
+    name: str
+    policy: Policy
+    time_ms: float | None
+    """Median of its calls; over several timed cases the geometric mean (or the sum, aggregate ``total``)."""
+    problem: str = ""

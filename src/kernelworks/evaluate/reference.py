@@ -1,9 +1,9 @@
-"""The task's reference as the judge runs it: raw arrays in, planes of results out, the user's errors as ``TaskError``."""
+"""The task's reference as the judge runs it: raw arrays in, planes of results out, user's errors as ``TaskError``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,16 +15,6 @@ from kernelworks.task.model import Case, DType, Task, TensorArgument, concrete_s
 from kernelworks.task.source import LoadedTask
 
 T = TypeVar("T")
-
-
-@runtime_checkable
-class Direct(Protocol):
-    """A loaded task that also offers the reference as a user's program calls it, with no checks around it."""
-
-    @property
-    def function(self) -> Callable[..., Any]:
-        """Takes inputs and weights one by one in prototype order; changes those in ``mutates`` in place."""
-        ...
 
 
 class Reference:
@@ -91,11 +81,14 @@ class Reference:
             planes.append(flat.astype(wanted, copy=False))
         return planes
 
-    def as_called(self) -> Callable[..., Any]:
-        """The reference for the clock: the user's own function where the loaded task offers it, else ``run``."""
-        if isinstance(self.loaded, Direct):
-            return self.loaded.function
-        return lambda *arrays: self.loaded.run(arrays)
+    def program(self, drawn: Sequence[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The reference for the clock, on the memory of raw arrays: a callable and its positional arguments.
+
+        Raises:
+            TaskError: it cannot be made.
+        """
+        function, arguments = self._guarded("the reference", lambda: self.loaded.program(self.natives(drawn)))
+        return function, arguments
 
     def _run(self, arrays: list[Any], *, double: bool) -> list[Any]:
         found = self._guarded("the reference", lambda: self.loaded.run(arrays, double=double))
@@ -113,9 +106,9 @@ class Reference:
             raise TaskError(f"{what} {argument.name}: expected shape {list(shape)}, found {list(raw.shape)}")
         return raw
 
-    def _guarded(self, what: str, work: Callable[[], Sequence[T]]) -> list[T]:
+    def _guarded(self, what: str, work: Callable[[], T]) -> T:
         try:
-            return list(work())
+            return work()
         except KernelworksError:
             raise
         except Exception as error:  # the user's code: whatever it raises is the task's fault

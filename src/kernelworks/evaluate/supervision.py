@@ -106,6 +106,8 @@ class Exit:
     leftovers: tuple[str, ...] = ()
     """Command names of processes (at most 32) that it had started and that still ran at its end; killed."""
     leftover_count: int = 0
+    orphan_count: int = 0
+    """Processes that it had started and never waited for, whether they still ran at its end or not."""
     files: tuple[str, ...] = ()
     """Names of files (at most 32) found in its private folder; removed."""
     file_count: int = 0
@@ -173,6 +175,7 @@ class _Report(Frozen):
     clean: bool
     leftovers: tuple[str, ...]
     leftover_count: int
+    orphan_count: int
     files: tuple[str, ...]
     file_count: int
     peak_bytes: int
@@ -187,7 +190,8 @@ class Supervision:
         """Start both, without waiting. ``channel`` is the candidate's end of the command socket."""
         if not sys.executable:
             raise EvaluationError("expected a Python interpreter in sys.executable, found none")
-        self._token = secrets.token_hex(16)
+        self.mark = f"{TAG}={secrets.token_hex(16)}"
+        """In the environment of every process of this candidate."""
         self._directory = tempfile.mkdtemp(prefix="kernelworks-candidate-")
         environment = self._environment(threads)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -195,16 +199,20 @@ class Supervision:
         with theirs:
             for end in (self._control, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, supervisor.MESSAGE_BYTES)
-            self._process = subprocess.Popen(
-                [*python, str(Path(supervisor.__file__)), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                cwd=self._directory,
-                env=environment,
-                start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [*python, str(Path(supervisor.__file__)), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    cwd=self._directory,
+                    env=environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                shutil.rmtree(self._directory, ignore_errors=True)
+                raise EvaluationError(f"the supervisor does not start: {error}") from error
         config = {
             "argv": [*python, str(Path(child.__file__)), "3"],
             "environment": environment,
@@ -218,7 +226,8 @@ class Supervision:
             },
         }
         self._control.settimeout(_ANSWER_S)
-        socket.send_fds(self._control, [json.dumps(config).encode()], [channel.fileno()])
+        with suppress(OSError):  # gone already: the first command will say so
+            socket.send_fds(self._control, [json.dumps(config).encode()], [channel.fileno()])
 
     def fileno(self) -> int:
         """Descriptor that becomes readable when the candidate has ended by itself or the supervisor is gone."""
@@ -262,7 +271,7 @@ class Supervision:
             self._process.kill()
             self._process.wait()
         if report is None or not report.clean:
-            _kill_tagged(self._token)
+            _kill_marked(self.mark)
         shutil.rmtree(self._directory, ignore_errors=True)
         return _exit(cause, report)
 
@@ -275,7 +284,7 @@ class Supervision:
             "OMP_NUM_THREADS": str(threads),
             "OMP_WAIT_POLICY": "passive",
             "OMP_PROC_BIND": "false",
-            TAG: self._token,
+            TAG: self.mark.partition("=")[2],
         }
 
     def _send(self, message: dict[str, object]) -> None:
@@ -284,6 +293,7 @@ class Supervision:
 
     def _last_report(self) -> _Report | None:
         with suppress(OSError, ValidationError):
+            self._process.send_signal(signal.SIGCONT)  # its candidate may have stopped it
             with suppress(OSError):  # the report may be there although the supervisor has left
                 self._send({"do": "end"})
             self._control.settimeout(_ANSWER_S)
@@ -310,36 +320,35 @@ def _exit(cause: Cause, report: _Report | None) -> Exit:
         cause,
         code,
         number,
-        None,
-        report.leftovers,
-        report.leftover_count,
-        report.files,
-        report.file_count,
-        not report.clean,
-        report.peak_bytes,
-        report.stdout.output(),
-        report.stderr.output(),
+        leftovers=report.leftovers,
+        leftover_count=report.leftover_count,
+        orphan_count=report.orphan_count,
+        files=report.files,
+        file_count=report.file_count,
+        unkilled=not report.clean,
+        peak_bytes=report.peak_bytes,
+        stdout=report.stdout.output(),
+        stderr=report.stderr.output(),
     )
 
 
-def _kill_tagged(token: str) -> None:
-    """Kill every process whose environment carries the tag, until none is left (the supervisor is no more)."""
-    mark = f"{TAG}={token}".encode()
+def _kill_marked(mark: str) -> None:
+    """Kill every process of a candidate until none is left; its supervisor is no more."""
     deadline = time.monotonic() + _ANSWER_S
-    while (pids := tagged_processes(mark)) and time.monotonic() < deadline:
+    while (pids := marked_processes(mark)) and time.monotonic() < deadline:
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
 
 
-def tagged_processes(mark: bytes) -> list[int]:
-    """Processes whose initial environment contains ``mark``; zombies have none."""
+def marked_processes(mark: str) -> list[int]:
+    """Processes that were started with ``mark`` in their environment; zombies have none any more."""
     found: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                if mark in (entry / "environ").read_bytes():
+                if mark.encode() in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
     return found
 

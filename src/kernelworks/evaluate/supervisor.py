@@ -156,6 +156,7 @@ class Supervisor:
         self._limit_bytes: int = config["memory_bytes"]
         self._peak_bytes = 0
         self._status: int | None = None
+        self._orphans = 0
         self._captures = {name: Capture(config["output_bytes"]) for name in ("stdout", "stderr")}
         self._wake_fd, wake_write = os.pipe()
         os.set_blocking(self._wake_fd, False)
@@ -257,6 +258,8 @@ class Supervisor:
                 return True
             if pid == self._pid:
                 self._status = status
+            else:
+                self._orphans += 1
 
     def _kill_all(self) -> bool:
         """Kill until no child is left; orphans of the killed become our children meanwhile. False: some resisted."""
@@ -287,6 +290,7 @@ class Supervisor:
                 "clean": clean,
                 "leftovers": leftovers[:NAMES],
                 "leftover_count": len(leftovers),
+                "orphan_count": self._orphans,
                 "files": files[:NAMES],
                 "file_count": len(files),
                 "peak_bytes": self._peak_bytes,

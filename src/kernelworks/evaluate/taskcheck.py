@@ -1,8 +1,8 @@
 """Refuses tasks on which no verdict would mean anything.
 
-A task is refused if its reference gives anything but finite numbers, differs between two runs on the same inputs, gives an
-answer that never changes or does not depend on one of its inputs, or if a built-in wrong answer passes its own bound:
-zeros, ones, a copy of an input, the first half computed. Every judgement uses the bound by which kernels will be judged.
+A task is refused if its reference gives anything but finite numbers, differs between two runs on the same inputs, gives
+an answer that never changes or does not depend on one of its inputs, or if a built-in wrong answer passes its own
+bound: zeros, ones, a copy of an input, the first half computed. All is judged as kernels will be judged.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def _run_once(reference: Reference, case: Case, *, again: bool) -> Iterator[Task
     if again:
         yield from _non_finite(reference.task, case, found)
     if case.role is CaseRole.TIMED and elapsed_s < 1e-3:
-        arrays, run = reference.natives(drawn), reference.as_called()
+        run, arguments = reference.program(drawn)
         for _ in range(10):
             start = time.perf_counter()
-            run(*arrays)
+            run(*arguments)
             elapsed_s = min(elapsed_s, time.perf_counter() - start)
         if elapsed_s < LAUNCH_OVERHEAD_S:
             message = (
@@ -152,7 +152,9 @@ class CaseCheck:
         moved = self._reference.double(self._moved_all(), self._case)
         for index, argument in enumerate(self._answers):
             if argument.name not in self._task.mutates and self._same(index, moved[index]):
-                message = f"output {argument.name} is constant: it is the same for other inputs (case {self._case.name})"
+                message = (
+                    f"output {argument.name} is constant: it is the same for other inputs (case {self._case.name})"
+                )
                 yield TaskProblem(kind="constant_output", message=message)
 
     def _moved_all(self) -> list[Any]:
@@ -213,7 +215,10 @@ class CaseCheck:
         yield "an output of zeros", np.zeros_like(right)
         argument = self._answers[index]
         ones = np.ones(right.size)
-        yield "an output of ones", encode(ones, argument.dtype) if argument.dtype.is_floating else ones.astype(right.dtype)
+        yield (
+            "an output of ones",
+            encode(ones, argument.dtype) if argument.dtype.is_floating else ones.astype(right.dtype),
+        )
         inputs = zip((*self._task.inputs, *self._task.weights), self._drawn, strict=True)
         for source, value in inputs:
             if isinstance(source, TensorArgument) and source.dtype is argument.dtype:

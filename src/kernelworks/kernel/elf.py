@@ -47,10 +47,11 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """What the loader writes into one slot: the address of an import (``name``), or ``target`` inside this library."""
+    """What the loader writes into one slot: ``target`` inside this library, else the import ``name`` + ``addend``."""
 
     name: str
     target: int | None
+    addend: int = 0
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def sections_digest(library: Path) -> str:
             digest.update(f"\0{section.name}\0{section.address}\0{section.size_bytes}\0".encode())
             digest.update(section.data)
     for address, relocation in sorted(image.relocations.items()):
-        digest.update(f"\0{address}\0{relocation.name}\0{relocation.target}".encode())
+        digest.update(f"\0{address}\0{relocation.name}\0{relocation.target}\0{relocation.addend}".encode())
     return digest.hexdigest()[:32]
 
 
@@ -211,5 +212,5 @@ def _relocations(elf: Any) -> dict[int, Relocation]:
                 name = str(symbol.name)
                 defined = symbol["st_shndx"] != "SHN_UNDEF"
                 target = int(symbol["st_value"]) + addend if defined else None
-            found[int(relocation["r_offset"])] = Relocation(name, target)
+            found[int(relocation["r_offset"])] = Relocation(name, target, addend)
     return found

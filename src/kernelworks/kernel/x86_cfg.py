@@ -15,7 +15,7 @@ from functools import cached_property
 from kernelworks.errors import KernelError
 from kernelworks.kernel.elf import Image
 from kernelworks.kernel.x86_decode import Decoder
-from kernelworks.kernel.x86_isa import CONDITIONAL_JUMPS, ENDS, Immediate, Instruction, Memory, Register
+from kernelworks.kernel.x86_isa import CONDITIONAL_JUMPS, ENDS, PADDING, Immediate, Instruction, Memory, Register
 
 MAX_INSTRUCTIONS = 200_000
 _NO_RETURN = re.compile(
@@ -136,9 +136,7 @@ class Function:
                         if member not in body:
                             body.add(member)
                             pending.extend(p for p in self.predecessors[member] if p in self.immediate_dominators)
-        return tuple(
-            Loop(header, frozenset(body), self._is_retry(body)) for header, body in sorted(bodies.items())
-        )
+        return tuple(Loop(header, frozenset(body), self._is_retry(body)) for header, body in sorted(bodies.items()))
 
     @cached_property
     def in_loop(self) -> frozenset[int]:
@@ -189,9 +187,39 @@ def read_program(image: Image, entry: str) -> Program:
     start = image.function_named(entry)
     if start is None:
         raise KernelError(f"entry point: expected a function {entry!r} in the library, found none")
-    decoder = Decoder(image)
-    if decoder.at(start) is None:
+    program = _follow(image, start)
+    if not program.functions:
         raise KernelError(f"entry point {entry}: expected x86-64 code at {start:#x}, found bytes that do not decode")
+    return program
+
+
+def read_constructors(image: Image) -> tuple[Program, ...]:
+    """The functions that run when the library is loaded, in order, without the start-up code of the C compiler."""
+    found: list[Program] = []
+    for section in image.sections:
+        if not section.name.startswith(".init_array"):
+            continue
+        for slot in range(section.address, section.address + section.size_bytes, 8):
+            relocation = image.relocations.get(slot)
+            if relocation is None or relocation.target is None:
+                continue
+            program = _follow(image, relocation.target)
+            if not _is_start_up(program):
+                found.append(program)
+    return tuple(found)
+
+
+def _is_start_up(program: Program) -> bool:
+    """Whether this is the C compiler's own ``frame_dummy``: a bare jump."""
+    symbol = program.image.symbol_at(program.entry, is_function=True)
+    function = program.functions.get(program.entry)
+    if symbol is None or symbol.name != "frame_dummy" or function is None:
+        return False
+    return [i.mnemonic for i in function.blocks[program.entry].instructions if i.mnemonic not in PADDING] == ["jmp"]
+
+
+def _follow(image: Image, start: int) -> Program:
+    decoder = Decoder(image)
     functions: dict[int, Function] = {}
     pending = [start]
     total = 0
@@ -203,7 +231,7 @@ def read_program(image: Image, entry: str) -> Program:
         functions[address] = function
         total += sum(len(block.instructions) for block in function.blocks.values())
         if total > MAX_INSTRUCTIONS:
-            raise KernelError(f"entry point {entry}: expected at most {MAX_INSTRUCTIONS} reachable instructions")
+            raise KernelError(f"code at {start:#x}: expected at most {MAX_INSTRUCTIONS} reachable instructions")
         found = [c.target for c in function.calls if c.target is not None]
         pending.extend(reversed(found + sorted(function.taken)))
     return Program(image, start, functions)
@@ -308,7 +336,7 @@ class _Tracer:
         owner = self.image.symbol_at(self.entry, is_function=True)
         for item in sorted(self.code.values(), key=lambda i: (i.address > jump.address, -i.address)):
             target = item.rip_target() if item.mnemonic == "lea" else None
-            register = item.operands[0]if item.operands else None
+            register = item.operands[0] if item.operands else None
             if target is None or not isinstance(register, Register) or register.family not in bases:
                 continue
             section = self.image.section_at(target)

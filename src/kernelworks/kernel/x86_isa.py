@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
 
 STACK_POINTER = "rsp"
 INSTRUCTION_POINTER = "rip"
@@ -17,7 +16,8 @@ CALLEE_SAVED = frozenset(("rbx", "rbp", "r12", "r13", "r14", "r15"))
 GENERAL = frozenset(("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", *(f"r{i}" for i in range(8, 16))))
 
 
-class Register(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Register:
     """A register operand."""
 
     family: str
@@ -27,13 +27,15 @@ class Register(NamedTuple):
     high_byte: bool = False
 
 
-class Immediate(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Immediate:
     """A constant in the instruction; of jumps and calls the target address."""
 
     value: int
 
 
-class Memory(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Memory:
     """A memory operand: ``segment:[base + index * scale + displacement]``."""
 
     base: str

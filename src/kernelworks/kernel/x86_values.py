@@ -109,7 +109,8 @@ def _place(image: Image, instruction: Instruction, memory: Memory, state: State)
         base, index = index, Value("share", 0, None)
     if base is None or base.kind in ("code", "share"):
         return _FAR
-    varies = bool(memory.index) or base.offset is None
+    # after an alloca the stack pointer's own offset is unknown, yet fixed for the accesses that follow
+    varies = bool(memory.index) or (base.offset is None and memory.base != STACK_POINTER)
     if base.kind == "stack":
         return Place("stack", varies, base.base)
     return _data_place(image, base.base, base.base + (base.offset or 0), varies)
@@ -122,7 +123,8 @@ def _data_place(image: Image, base: int, address: int, varies: bool) -> Place:
     section = image.section_at(address) or image.section_at(base)
     if section is not None and not section.writable:
         return Place("constant", varies, base)
-    return Place("static", varies, owner.address if owner else base)
+    known = owner or section  # without a symbol the section stands for the object
+    return Place("static", varies, known.address if known else base)
 
 
 def _step(image: Image, instruction: Instruction, call: Call | None, state: State) -> None:
@@ -155,8 +157,6 @@ def _step(image: Image, instruction: Instruction, call: Call | None, state: Stat
     first = operands[0] if operands else None
     if new is not None and isinstance(first, Register):
         state[first.family] = new
-    if mnemonic in ("mul", "div", "idiv") and new is not None:
-        state["rax"] = new
 
 
 def _step_call(call: Call, state: State) -> None:

@@ -96,18 +96,18 @@ def find(run: str) -> Path:
         StoreError: no such run, several, or its folder is gone.
     """
     folder = Path(run)
-    if (folder / DATABASE).is_file():
+    if run and (folder / DATABASE).is_file():
         return folder
-    if folder.is_dir() or os.sep in run:
+    if run and (folder.is_dir() or os.sep in run):
         found = f"no {DATABASE} in it" if folder.is_dir() else "no such folder"
         raise StoreError(f"{run}: expected the folder of a run, found {found}")
     names = sorted(path.stem for path in _directory().glob("*.json"))
     matches = [run] if run in names else [name for name in names if run and name.startswith(run)]
     if len(matches) != 1:
         listed = ", ".join(matches[:_NAMED]) + (", ..." if len(matches) > _NAMED else "")
-        found = f"{len(matches)} runs that begin so: {listed}" if matches else "no such run"
+        found = f"{len(matches)} runs begin so: {listed}" if matches else "there is no such run"
         raise StoreError(
-            f"{run}: expected a folder or the id of a run, found {found}", mend="kernelworks runs list shows them"
+            f"expected a folder or the id of a run, found {run!r}: {found}", mend="kernelworks runs list shows them"
         )
     entry = _read(_file(matches[0]))
     if not entry.exists:

@@ -1,0 +1,1 @@
+"""Targets: what builds kernels of one language for one device."""

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +45,8 @@ class Build(Frozen):
     descriptor: Descriptor | None = None
     code_digest: str = ""
     failure: BuildFailure | None = None
-    remember: bool = True
-    """False for a failure that another try may not show."""
+    lasting: bool = True
+    """False for a failure that another try may not show; it is not kept."""
 
 
 class _Record(Frozen):
@@ -136,7 +136,7 @@ class BuildCache:
             build = make(temporary)
             path = self._path(key)
             library = path / LIBRARY_NAME
-            if build.failure is not None and not build.remember:
+            if build.failure is not None and not build.lasting:
                 return Entry(build, library, cached=False)
             digest = "" if build.failure is not None else _sha256(temporary / LIBRARY_NAME)
             for leftover in temporary.iterdir():
@@ -167,7 +167,7 @@ class BuildCache:
         return path
 
     @contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
+    def _locked(self, key: str) -> Generator[None]:
         """Exclude other builders; keys share 256 lock files, which are never removed."""
         descriptor = os.open(self._made("locks") / key[:2], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

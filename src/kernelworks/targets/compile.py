@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -75,12 +75,18 @@ class Compilation:
 
     text: str
     flags: tuple[str, ...]
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
 
-def compile_shared(
-    toolchain: Toolchain, gate: BuildGate, compilation: Compilation, folder: Path
-) -> BuildFailure | None:
+@dataclass(frozen=True)
+class Failed:
+    """Why there is no library. ``lasting``: another try under the same key would fail in the same way."""
+
+    said: BuildFailure
+    lasting: bool
+
+
+def compile_shared(toolchain: Toolchain, gate: BuildGate, compilation: Compilation, folder: Path) -> Failed | None:
     """Build ``LIBRARY_NAME`` in ``folder``; None on success.
 
     The source is written as it is, so lines of messages are lines of the text. Object code does not depend on the
@@ -106,7 +112,7 @@ def compiler_environment(folder: Path) -> dict[str, str]:
 
 def _run(
     toolchain: Toolchain, gate: BuildGate, compilation: Compilation, folder: Path, words: list[str]
-) -> BuildFailure | None:
+) -> Failed | None:
     argv = [*toolchain.command, *words]
     env = compiler_environment(folder)
     finished = run_compiler(gate, argv, cwd=folder, env=env, limits=compilation.limits)
@@ -115,7 +121,7 @@ def _run(
     return None if finished.ok else _failure(finished, compilation.limits)
 
 
-def _failure(finished: Finished, limits: Limits) -> BuildFailure:
+def _failure(finished: Finished, limits: Limits) -> Failed:
     diagnostics = parse_diagnostics(finished.output)
     environment = False
     if finished.outcome == "killed":
@@ -128,7 +134,8 @@ def _failure(finished: Finished, limits: Limits) -> BuildFailure:
         reason, environment = "no space left on the device that holds the build folder", True
     else:
         reason = _first_reason(finished)
-    return BuildFailure(diagnostics=diagnostics, log=finished.output, reason=reason, environment=environment)
+    said = BuildFailure(diagnostics=diagnostics, log=finished.output, reason=reason, environment=environment)
+    return Failed(said, lasting=not environment and finished.outcome != "out_of_time")
 
 
 def _first_reason(finished: Finished) -> str:

@@ -142,7 +142,8 @@ def _macros(command: tuple[str, ...], gate: BuildGate, folder: Path) -> dict[str
     argv = [*command, "-dM", "-E", "-x", "c++", "/dev/null"]
     env = compiler_environment(folder)
     finished = run_compiler(gate, argv, cwd=folder, env=env, limits=_TRIAL_LIMITS)
-    macros = dict(m.groups() for m in map(_MACRO.fullmatch, finished.output.splitlines()) if m)
+    matches = (_MACRO.fullmatch(line) for line in finished.output.splitlines())
+    macros = {match[1]: match[2] for match in matches if match}
     if not finished.ok or "__GNUC__" not in macros:
         found = next((line for line in finished.output.splitlines() if line.strip()), "no answer")
         return f"{command[0]}: expected a C++ compiler that tells its version, found {found.strip()[:160]!r}"
@@ -179,7 +180,7 @@ def _try_openmp(bare: Toolchain, ways: tuple[_OpenMP, ...], gate: BuildGate, fol
     failure = compile_shared(single, gate, Compilation(_TRIAL, single.base_flags, _TRIAL_LIMITS), folder)
     if failure is None:
         return single
-    return f"{bare.command[0]}: expected a compiler that builds a small program, found: {failure.reason}"
+    return f"{bare.command[0]}: expected a compiler that builds a small program, found: {failure.said.reason}"
 
 
 def _openmp_ways(*, zig: bool) -> tuple[_OpenMP, ...]:

@@ -59,6 +59,4 @@ def _messages(output: str) -> Iterator[Diagnostic]:
             continue
         driver = _DRIVER.fullmatch(line)
         if driver and not _NO_ERROR.search(line):
-            yield Diagnostic(
-                file="", line=0, column=0, severity=driver["severity"], message=driver["message"].strip()
-            )
+            yield Diagnostic(file="", line=0, column=0, severity=driver["severity"], message=driver["message"].strip())

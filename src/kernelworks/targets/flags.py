@@ -96,7 +96,7 @@ def definitions(bindings: Mapping[str, Scalar]) -> tuple[str, ...]:
     return tuple(f"-D{name}={_literal(value)}" for name, value in sorted(bindings.items()))
 
 
-def _check_constant(name: str, value: bool | int | float) -> None:
+def _check_constant(name: str, value: bool | float) -> None:
     if not _MACRO_NAME.match(name):
         raise TaskError(f"constant {name!r}: expected a C identifier")
     if isinstance(value, float) and not math.isfinite(value):

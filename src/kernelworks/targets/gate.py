@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -37,7 +37,7 @@ class BuildGate:
         self._paused_since_s = 0.0
 
     @contextmanager
-    def timing(self) -> Iterator[None]:
+    def timing(self) -> Generator[None]:
         """Hold while a timing runs: compilers are stopped, new ones wait. Timings may overlap or nest.
 
         Waits for the short sections under ``working``, which cannot be stopped. Not to be entered inside one.
@@ -60,7 +60,7 @@ class BuildGate:
                     self._changed.notify_all()
 
     @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self) -> Generator[None]:
         """Hold for a short section of a build inside this process (disassembly, parsing): never during a timing."""
         with self._changed:
             self._changed.wait_for(lambda: self._timings == 0)
@@ -75,7 +75,7 @@ class BuildGate:
     @contextmanager
     def process(
         self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], alone: bool = False
-    ) -> Iterator[subprocess.Popen[bytes]]:
+    ) -> Generator[subprocess.Popen[bytes]]:
         """Run a compiler in a process group of its own, output and errors in one pipe.
 
         ``alone``: start when no other compiler runs, and admit none meanwhile. On exit the whole group is killed and

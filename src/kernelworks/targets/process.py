@@ -16,8 +16,6 @@ from kernelworks.targets.gate import BuildGate
 
 POLL_S = 0.05
 OUTPUT_CAP_BYTES = 256 << 10
-MAX_FILE_BYTES = 512 << 20
-"""Largest file that a compiler may write."""
 
 # The limits of the shell hold even if this process is killed and can watch no longer: processor seconds of a process,
 # the size of a file (in blocks of 512 bytes) and core files. A wait for the wall clock always ends sooner.
@@ -32,6 +30,8 @@ class Limits:
     time_s: float = 60.0
     memory_bytes: int = 4 << 30
     """Resident memory of the compiler and its children."""
+    file_bytes: int = 512 << 20
+    """Size of any file that it writes."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def run_compiler(
         limits: beyond them the group is killed.
         alone: run while no other compiler does.
     """
-    limited = [*_LIMITED, str(int(4 * limits.time_s) + 1), str(MAX_FILE_BYTES // 512), *argv]
+    limited = [*_LIMITED, str(int(4 * limits.time_s) + 1), str(limits.file_bytes // 512), *argv]
     with gate.process(limited, cwd=cwd, env=env, alone=alone) as child:
         return _watch(gate, child, limits)
 

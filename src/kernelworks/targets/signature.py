@@ -2,7 +2,8 @@
 
 A C function carries no types into the library, so a wrong parameter would only show as a crash or wrong values. The
 source is therefore parsed (tree-sitter): number, order and types of the parameters must agree; their names,
-``__restrict`` and ``const`` are free. A type that cannot be resolved (a template, a macro with arguments) is not judged.
+``__restrict`` and ``const`` are free. A type that cannot be resolved (a template, a macro with arguments) is not
+judged.
 """
 
 from __future__ import annotations
@@ -243,7 +244,5 @@ def _exported_functions(library: Path) -> frozenset[str]:
         table = elf_module.ELFFile(file).get_section_by_name(".dynsym")
         symbols = list(table.iter_symbols()) if table is not None else []
         return frozenset(
-            str(s.name)
-            for s in symbols
-            if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["type"] == "STT_FUNC"
+            str(s.name) for s in symbols if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["type"] == "STT_FUNC"
         )

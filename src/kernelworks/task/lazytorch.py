@@ -7,8 +7,9 @@ tensors are ``Any``.
 from __future__ import annotations
 
 import importlib
+import logging
 import random
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,11 +49,30 @@ def to_torch(dtype: DType) -> Any:
     return getattr(torch_module(), dtype.value)
 
 
-def fake_mode() -> Any:
-    """A context in which tensors have shapes and dtypes, but no memory."""
+@contextmanager
+def fake_tensors() -> Generator[None]:
+    """Inside, tensors have shapes and dtypes, but no memory. Failures are raised, not logged as well."""
     torch_module()
-    module = importlib.import_module("torch._subclasses.fake_tensor")
-    return module.FakeTensorMode(allow_non_fake_inputs=True)
+    module: Any = importlib.import_module("torch._subclasses.fake_tensor")
+    with quiet(), module.FakeTensorMode(allow_non_fake_inputs=True):
+        yield
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """torch does not log what it also raises."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def fake_mode_of(arrays: Iterable[Any]) -> Any:
+    """The mode that made the first tensor without memory among these; None if there is none."""
+    return next((array.fake_mode for array in arrays if hasattr(array, "fake_mode")), None)
 
 
 def data_dependent_errors() -> tuple[type[Exception], ...]:
@@ -76,6 +96,16 @@ def to_double(array: Any) -> Any:
     if array.is_complex():
         return array.to(torch.complex128)
     return array.to(torch.float64) if array.is_floating_point() else array
+
+
+def own_contiguous(output: Any, arrays: Sequence[Any]) -> Any:
+    """An output as a contiguous tensor that shares no memory with any of ``arrays``; no tensor is returned as it is."""
+    torch = torch_module()
+    if not isinstance(output, torch.Tensor):
+        return output
+    held = {a.untyped_storage()._cdata for a in arrays if isinstance(a, torch.Tensor)}
+    made: Any = output.contiguous()
+    return made.clone() if made.untyped_storage()._cdata in held else made
 
 
 @contextmanager

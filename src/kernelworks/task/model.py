@@ -109,7 +109,7 @@ class Case(Frozen):
     """Size of every dim of the task."""
     scalars: dict[str, bool | int | float] = {}
     seed: int = 0
-    overrides: dict[str, int] = {}
+    overrides: dict[str, int | tuple[int, ...]] = {}
     """Module-level constants that the loader replaces for this case (KernelBench files)."""
 
 

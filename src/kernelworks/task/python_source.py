@@ -25,7 +25,10 @@ from kernelworks.task.graph import Graph
 from kernelworks.task.lazytorch import (
     data_dependent_errors,
     double_precision,
-    fake_mode,
+    fake_mode_of,
+    fake_tensors,
+    own_contiguous,
+    quiet,
     to_double,
     to_torch,
     torch_module,
@@ -138,6 +141,10 @@ class LoadedPythonTask:
         self._check_outputs(outputs, arrays, double)
         return outputs + mutated
 
+    def program(self, arrays: Arrays) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The function itself and its arguments."""
+        return self.function, tuple(arrays)
+
     def trace(self, case: Case) -> Graph:
         """The reference as ATen operators for the sizes of a case; memory is not touched.
 
@@ -173,7 +180,7 @@ class LoadedPythonTask:
 
     def _fake_inputs(self, case: Case) -> list[Any]:
         torch = torch_module()
-        with fake_mode():
+        with fake_tensors():
             return [
                 case.scalars[a.name]
                 if isinstance(a, ScalarArgument)
@@ -183,9 +190,8 @@ class LoadedPythonTask:
 
     def _run_fake(self, case: Case) -> None:
         arrays = self._fake_inputs(case)
-        mode = next(a.fake_mode for a in arrays if hasattr(a, "fake_mode"))
-        dependent = data_dependent_errors()
-        with _let_pass(dependent), foreign_code(self.path, f"the reference of task {self.task.name!r}"), mode:
+        border = foreign_code(self.path, f"the reference of task {self.task.name!r}")
+        with _let_pass(data_dependent_errors()), border, quiet(), fake_mode_of(arrays):
             outputs, _ = self._run_torch(arrays, False)
         self._check_outputs(outputs, arrays, False)
 
@@ -206,8 +212,7 @@ class LoadedPythonTask:
         for name, value, version in zip(names, values, before, strict=True):
             if isinstance(value, torch.Tensor) and value._version != version and name not in self.task.mutates:
                 raise TaskError(_changed(self.task.name, name))
-        outputs = [o.clone() if any(o is v for v in values) else o for o in _listed(returned)]
-        outputs = [o.contiguous() if isinstance(o, torch.Tensor) else o for o in outputs]
+        outputs = [own_contiguous(o, values) for o in _listed(returned)]
         return outputs, [values[names.index(name)] for name in self.task.mutates]
 
     def _run_numpy(self, arrays: Arrays, double: bool) -> tuple[list[Any], list[Any]]:

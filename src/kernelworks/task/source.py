@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,6 +37,14 @@ class LoadedTask(Protocol):
 
     def run(self, arrays: Arrays, *, double: bool = False) -> list[Any]:
         """Outputs of the reference, in order. ``double``: computed in float64 (complex128) throughout."""
+        ...
+
+    def program(self, arrays: Arrays) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The reference as a user's program calls it, for the clock: a callable and its positional arguments.
+
+        It works on these very arrays (inputs and weights, prototype order) without checks or copies around it, and
+        changes those in ``mutates`` in place.
+        """
         ...
 
     def trace(self, case: Case) -> Graph:

@@ -26,7 +26,8 @@ Normalisation, so that one operation has one spelling
     - whatever only changes the shape (``reshape``, ``flatten``, ``squeeze``, ``unsqueeze``, ...) is
       ``aten.view.default(x, SHAPE)`` with the full result shape, on row-major order of elements;
     - whatever permutes axes (``transpose``, ``t``, ``mT``, ...) is ``aten.permute.default(x, DIMS)``, DIMS not negative;
-    - ``expand_as``, ``broadcast_to`` are ``aten.expand.default(x, SHAPE, false)`` with the full result shape;
+    - ``expand_as``, ``broadcast_to``, and each result of ``broadcast_tensors``, are
+      ``aten.expand.default(x, SHAPE, false)`` with the full result shape;
     - a change of dtype is ``aten.to.dtype(x, DTYPE)``;
     - what changes nothing (``clone``, ``contiguous``, ``detach``, ``alias``, dropout outside training, a view, expand,
       permutation or cast to what is there already) is removed.
@@ -38,11 +39,12 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from kernelworks.errors import TaskError
 from kernelworks.task.graph import Graph, Node, Ref, Value
-from kernelworks.task.lazytorch import fake_mode, to_dtype, torch_module
+from kernelworks.task.lazytorch import fake_mode_of, quiet, to_dtype, torch_module
 from kernelworks.task.modulefile import one_sentence
 
 ALIASES = {
@@ -102,7 +104,7 @@ def trace_reference(
 
     Args:
         call: the reference; takes the values of ``inputs`` as one sequence.
-        inputs: name and value of every input in prototype order: a fake tensor, or a Python scalar.
+        inputs: name and value of every input in prototype order: a tensor without memory, or a Python scalar.
         sizes: the dims with which the tensors were made.
         model: the ``nn.Module`` behind ``call``, if there is one; real or fake.
         weights: qualified name of each parameter and buffer to its argument's name.
@@ -146,10 +148,8 @@ class _NeedsScalarsError(Exception):
 def _with_scalar_tensors(inputs: Sequence[tuple[str, Any]]) -> list[Any]:
     """Tensors of shape () in place of Python scalars: float64, int64 or bool."""
     torch = torch_module()
-    tensors = [value for _, value in inputs if isinstance(value, torch.Tensor)]
-    mode = next((value.fake_mode for value in tensors if hasattr(value, "fake_mode")), None) or fake_mode()
     dtypes = {bool: torch.bool, int: torch.int64, float: torch.float64}
-    with mode:
+    with fake_mode_of(value for _, value in inputs) or nullcontext():
         return [
             value if isinstance(value, torch.Tensor) else torch.empty((), dtype=dtypes[type(value)])
             for _, value in inputs
@@ -158,7 +158,7 @@ def _with_scalar_tensors(inputs: Sequence[tuple[str, Any]]) -> list[Any]:
 
 def _export(module: Any, arguments: Sequence[Any]) -> Any:
     torch = torch_module()
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), quiet(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch warns about its own passes; nothing that a user could act on
         return torch.export.export(module, tuple(arguments), strict=False).run_decompositions({})
 
@@ -185,6 +185,8 @@ class _Converter:
         self.specialised = specialised
         self.refs: dict[str, Ref] = {}
         """Name of a torch.fx node to the tensor that it stands for; identities point through."""
+        self.spread: dict[str, list[Ref]] = {}
+        """Results of operators that were split into one node a result."""
         self.values: dict[str, tuple[Value, ...]] = {}
         self.nodes: list[Node] = []
 
@@ -242,7 +244,14 @@ class _Converter:
     def _call(self, node: Any) -> None:
         if node.target is operator.getitem:
             source, index = node.args
-            self.refs[node.name] = Ref(ref=self.refs[source.name].ref, index=int(index))
+            spread = self.spread.get(source.name)
+            self.refs[node.name] = spread[index] if spread else Ref(ref=self.refs[source.name].ref, index=int(index))
+            return
+        if node.target is torch_module().ops.aten.broadcast_tensors.default:
+            self.spread[node.name] = [
+                self._expanded(node, k, tensor, value)
+                for k, (tensor, value) in enumerate(zip(node.args[0], _values(node), strict=True))
+            ]
             return
         op, args, kwargs = _schema_arguments(node)
         same = self._same(op, node, args)
@@ -261,6 +270,17 @@ class _Converter:
             ),
             node,
         )
+
+    def _expanded(self, node: Any, index: int, tensor: Any, value: Value) -> Ref:
+        """Result ``index`` of ``broadcast_tensors``: an expand of its own, or the tensor itself."""
+        if value.shape == tuple(tensor.meta["val"].shape):
+            return self.refs[tensor.name]
+        args = (self._encode(tensor), list(value.shape), False)
+        name = self._free_name(f"{node.name}_{index}")
+        made = Node(name=name, kind="call", op="aten.expand.default", args=args, values=(value,))
+        self.nodes.append(made)
+        self.values[name] = made.values
+        return Ref(ref=name)
 
     def _same(self, op: str, node: Any, args: Sequence[Any]) -> Any:
         """The argument of which the result is a mere copy, or None."""

@@ -51,7 +51,8 @@ class Call:
         found = self.get(position, name)
         if isinstance(found, Tensor):
             return found
-        return self.builder.const(found) if isinstance(found, (bool, int, float)) else None
+        number = _as_number(found)
+        return None if number is None else self.builder.const(number)
 
     def number(self, position: int, name: str, default: Number) -> Number:
         """A Python number.
@@ -59,8 +60,8 @@ class Call:
         Raises:
             ShapeError: the argument is a tensor or something else.
         """
-        found = self.get(position, name, default)
-        if not isinstance(found, (bool, int, float)):
+        found = _as_number(self.get(position, name, default))
+        if found is None:
             raise ShapeError(f"argument {name} of {self.op}, which is not a number")
         return found
 
@@ -107,7 +108,8 @@ class Call:
 Operator = Callable[[Call], Result]
 
 
-def parse_dtype(found: Any) -> DType | None:
-    """A dtype argument of the trace (``torch.float32`` or ``float32``); None if absent or not a kernel's type."""
-    text = str(found).removeprefix("torch.")
-    return DType(text) if text in DType else None
+def _as_number(found: Any) -> Number | None:
+    # A trace is JSON: numbers that are not finite are words there.
+    if isinstance(found, str) and found in ("inf", "-inf", "nan"):
+        return float(found)
+    return found if isinstance(found, bool | int | float) else None

@@ -10,7 +10,7 @@ import math
 
 from kernelworks.propose.experts.axes import ShapeError
 from kernelworks.propose.experts.builder import Number, Tensor
-from kernelworks.propose.experts.call import Call, Operator, parse_dtype
+from kernelworks.propose.experts.call import Call, Operator
 from kernelworks.task.model import DType
 
 _UNARY = (
@@ -48,10 +48,6 @@ def _add(call: Call) -> Tensor:
 
 def _sub(call: Call) -> Tensor:
     return call.math("sub", call.tensor(0), _scaled(call, call.tensor(1), call.number(2, "alpha", 1)), dtype=call.dtype)
-
-
-def _rsub(call: Call) -> Tensor:
-    return call.math("sub", call.tensor(1), _scaled(call, call.tensor(0), call.number(2, "alpha", 1)), dtype=call.dtype)
 
 
 def _div(call: Call) -> Tensor:
@@ -306,29 +302,12 @@ def _cast(call: Call) -> Tensor:
     return call.cast(call.tensor(0), call.dtype)
 
 
-def _same(call: Call) -> Tensor:
-    return call.tensor(0)
-
-
-def _dropout(call: Call) -> Tensor:
-    if call.get(2, "train", False) and call.get(1, "p", 0.0):
-        raise ShapeError("a dropout that is active")
-    return call.tensor(0)
-
-
 def _filled(value: Number) -> Operator:
     return lambda call: call.builder.const(value, call.dtype, call.values[0].shape)
 
 
 def _full(call: Call) -> Tensor:
     return call.builder.const(call.number(1, "fill_value", 0), call.dtype, call.values[0].shape)
-
-
-def _scalar_tensor(call: Call) -> Tensor:
-    found = call.tensor(0)
-    if parse_dtype(call.dtype) is None:
-        raise ShapeError("a scalar of an unknown type")
-    return call.cast(found, call.dtype)
 
 
 POINTWISE: dict[str, Operator] = {
@@ -342,10 +321,7 @@ POINTWISE: dict[str, Operator] = {
     "aten.min.other": _binary("minimum"),
     "aten.add": _add,
     "aten.sub": _sub,
-    "aten.rsub": _rsub,
     "aten.div": _div,
-    "aten.true_divide": _div,
-    "aten.multiply": _binary("mul"),
     "aten.reciprocal": _reciprocal,
     "aten.rsqrt": _rsqrt,
     "aten.square": lambda call: power(call, call.tensor(0), 2),
@@ -354,7 +330,6 @@ POINTWISE: dict[str, Operator] = {
     "aten.relu": _relu,
     "aten.relu6": _relu6,
     "aten.clamp": _clamp,
-    "aten.clip": _clamp,
     "aten.clamp_min": _clamp_min,
     "aten.clamp_max": _clamp_max,
     "aten.hardtanh": _hardtanh,
@@ -385,23 +360,12 @@ POINTWISE: dict[str, Operator] = {
     "aten.logical_not": _not,
     "aten.isnan": _isnan,
     "aten.isinf": _isinf,
-    "aten._to_copy": _cast,
     "aten.to": _cast,
-    "aten.type_as": _cast,
-    "aten.float": _cast,
-    "aten.clone": _same,
-    "aten.contiguous": _same,
-    "aten.detach": _same,
-    "aten.alias": _same,
-    "aten.lift_fresh_copy": _same,
-    "aten.positive": _same,
-    "aten.dropout": _dropout,
-    "aten.feature_dropout": _dropout,
     "aten.zeros_like": _filled(0),
     "aten.ones_like": _filled(1),
     "aten.zeros": _filled(0),
     "aten.ones": _filled(1),
     "aten.full_like": _full,
     "aten.full": _full,
-    "aten.scalar_tensor": _scalar_tensor,
+    "aten.scalar_tensor": _cast,
 }

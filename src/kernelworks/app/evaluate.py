@@ -1,0 +1,53 @@
+"""Use case ``evaluate``: kernel files of the user, one verdict each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kernelworks.app.options import EvaluateOptions
+from kernelworks.errors import KernelError
+from kernelworks.evaluate.session import Session, Settings
+from kernelworks.kernel.frontmatter import read_kernel
+from kernelworks.kernel.verdict import Finding, Status, Verdict
+from kernelworks.targets.base import BuildFailure
+from kernelworks.task.source import TaskReference
+
+ENDED_BADLY = 1
+
+
+def evaluate_files(
+    reference: TaskReference,
+    paths: Sequence[str],
+    options: EvaluateOptions,
+    on_verdict: Callable[[Verdict], None],
+) -> int:
+    """Evaluate kernel files in the order given; a malformed one has its verdict too.
+
+    Returns:
+        0 if all are correct, else 1.
+
+    Raises:
+        TaskError: the task cannot be loaded or is refused.
+        EnvironmentLackError: no compiler.
+    """
+    settings = Settings.from_config(options.config.evaluation)
+    all_correct = True
+    with Session.open(reference, options.config.evaluation.target, settings) as session:
+        for path in paths:
+            verdict = _evaluate_file(session, path)
+            all_correct &= verdict.status is Status.CORRECT
+            on_verdict(verdict)
+    return 0 if all_correct else ENDED_BADLY
+
+
+def _evaluate_file(session: Session, path: str) -> Verdict:
+    try:
+        kernel = read_kernel(Path(path), shown=path)
+    except KernelError as error:
+        finding = Finding(kind=error.kind, message=error.message)
+        return Verdict(kernel="", path=path, status=Status.INVALID, findings=(finding,))
+    built = session.build(kernel)
+    if isinstance(built, BuildFailure):
+        return session.failed_build(kernel, built)
+    return session.evaluate(kernel, None)

@@ -1,0 +1,50 @@
+"""Use cases on tasks: check one, write a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernelworks.app.config import usable_cores
+from kernelworks.app.results import TaskCheck
+from kernelworks.errors import UsageError
+from kernelworks.task.prototype import prototype
+from kernelworks.task.source import TaskReference
+
+
+def check_task(reference: TaskReference, load_only: bool) -> TaskCheck:
+    """Load a task and, unless ``load_only``, run the checks that refuse one on which no verdict would mean anything.
+
+    Raises:
+        TaskError: it cannot be loaded.
+    """
+    from kernelworks.evaluate.judge import Judge
+
+    with Judge.start(reference, heap="warm", threads=usable_cores(), load_only=load_only) as judge:
+        problems = () if load_only else judge.check_task()
+        return TaskCheck(
+            ok=not any(p.refuses for p in problems),
+            problems=tuple((p.kind, p.message) for p in problems),
+            prototype=prototype(judge.task),
+            task=judge.task,
+        )
+
+
+def new_task(name: str, folder: Path) -> Path:
+    """Write a commented starter and return its path.
+
+    Raises:
+        UsageError: the name is no identifier, the file exists, or the folder cannot be written.
+    """
+    from kernelworks.task.starter import starter_text
+
+    if not name.isidentifier():
+        raise UsageError(f"task name: expected an identifier such as my_softmax, found {name!r}")
+    path = folder / f"{name}.py"
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(starter_text(name))
+    except FileExistsError as error:
+        raise UsageError(f"{path}: expected a new file, found an existing one") from error
+    except OSError as error:
+        raise UsageError(f"{path}: expected a writable folder, found {error.strerror}") from error
+    return path

@@ -1,0 +1,203 @@
+"""A candidate on the clock against one opponent after the other, and what the ratios say together."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kernelworks.evaluate.bench import Bench
+from kernelworks.evaluate.checks import candidate_faults
+from kernelworks.evaluate.opponent import Opponent
+from kernelworks.evaluate.process import Candidate
+from kernelworks.evaluate.sides import BoundCase, CandidateSide
+from kernelworks.evaluate.timing import MARGIN, Interval, Outcome, Side, compare_sides
+from kernelworks.kernel.verdict import Baseline, Comparison, Decision
+
+Aggregate = Literal["geomean", "total"]
+WARM_UP_CALLS = 2
+
+
+class Duel:
+    """Timings of one candidate, bound for every timed case, under the bench's allocation policy."""
+
+    def __init__(self, bench: Bench, candidate: Candidate) -> None:
+        self._bench = bench
+        self._candidate = candidate
+        self._rng = random.Random(bench.rng.getrandbits(64))  # noqa: S311  drawn from the system's, cheap to use
+        self._bind(candidate)
+
+    def against_kernel(self, name: str, rival: Candidate) -> list[Comparison]:
+        """Against an incumbent in its own process, case by case.
+
+        Raises:
+            EndedEvaluation: the candidate failed; CandidateError: the rival did.
+        """
+        self._bind(rival)
+        return [self._compare(name, case, self._side(rival, case, spot_checks=False)) for case in self._bench.timed]
+
+    def against_baseline(self, name: str) -> list[Comparison]:
+        """Against a trusted baseline in the judge's process, case by case."""
+        return [self._compare(name, case, self._bench.baseline_side(name, case)) for case in self._bench.timed]
+
+    def _bind(self, candidate: Candidate) -> None:
+        with candidate_faults(""):
+            for case in self._bench.timed:
+                case.bind(candidate)
+
+    def _side(self, candidate: Candidate, case: BoundCase, *, spot_checks: bool) -> CandidateSide:
+        return CandidateSide(
+            candidate=candidate,
+            case=case,
+            judge=self._bench.judge,
+            rng=self._rng,
+            flush_bytes=self._bench.flush_bytes(case),
+            allocate=self._bench.policy == "as_called",
+            timeout_s=self._bench.settings.call_timeout_s,
+            spot_checks=spot_checks,
+        )
+
+    def _compare(self, name: str, case: BoundCase, opponent: Side) -> Comparison:
+        candidate = self._side(self._candidate, case, spot_checks=True)
+        with candidate_faults(case.prepared.case):
+            for side in (candidate, opponent):
+                for _ in range(WARM_UP_CALLS):
+                    side.time(0)
+            outcome = compare_sides(candidate, opponent, self._rng)
+        return _comparison(name, case, outcome, self._bench)
+
+
+def _comparison(name: str, case: BoundCase, outcome: Outcome, bench: Bench) -> Comparison:
+    mine = [c for b in outcome.blocks for c in b.candidate]
+    theirs = [c for b in outcome.blocks for c in b.opponent]
+    return Comparison(
+        opponent=name,
+        policy=bench.policy,
+        case=case.prepared.case,
+        time_ms=outcome.time_ms(),
+        opponent_time_ms=outcome.opponent_time_ms(),
+        ratio=outcome.interval.value,
+        ratio_low=outcome.interval.low,
+        ratio_high=outcome.interval.high,
+        decision=outcome.decision,
+        blocks=len(outcome.blocks),
+        cache="cold",
+        page_faults=sum(c.page_faults for c in mine) / len(mine),
+        opponent_page_faults=sum(c.page_faults for c in theirs) / len(theirs),
+        samples_ms=tuple(
+            (*(c.elapsed_ms for c in b.candidate), *(c.elapsed_ms for c in b.opponent))  # pyright: ignore[reportArgumentType]
+            for b in outcome.blocks
+        ),
+        orders="".join("a" if b.candidate_first else "b" for b in outcome.blocks),
+    )
+
+
+@dataclass(frozen=True)
+class Combined:
+    """Comparisons with one opponent over all timed cases."""
+
+    interval: Interval
+    decision: Decision
+    time_ms: float
+    opponent_time_ms: float
+
+
+def combine(comparisons: Sequence[Comparison], aggregate: Aggregate) -> Combined:
+    """One ratio over the timed cases: the geometric mean, or that of the total times.
+
+    The bounds are combined as if they held jointly, which is conservative.
+    """
+    weights = [c.opponent_time_ms for c in comparisons]
+
+    def over_cases(ratios: list[float]) -> float:
+        if aggregate == "total":
+            return sum(weights) / sum(w / r for w, r in zip(weights, ratios, strict=True))
+        return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+    value, low, high = (over_cases([getattr(c, f) for c in comparisons]) for f in ("ratio", "ratio_low", "ratio_high"))
+    return Combined(
+        Interval(value, low, high),
+        decide(low, high) if len(comparisons) > 1 else comparisons[0].decision,
+        total_ms([c.time_ms for c in comparisons], aggregate),
+        total_ms([c.opponent_time_ms for c in comparisons], aggregate),
+    )
+
+
+def total_ms(times_ms: Sequence[float], aggregate: Aggregate) -> float:
+    """The times of the timed cases as one figure."""
+    return sum(times_ms) if aggregate == "total" else math.exp(sum(map(math.log, times_ms)) / len(times_ms))
+
+
+def decide(low: float, high: float) -> Decision:
+    """The decision that an interval of a ratio allows."""
+    if low > 1 + MARGIN:
+        return Decision.FASTER
+    return Decision.SLOWER if high < 1 - MARGIN else Decision.UNDECIDED
+
+
+@dataclass(frozen=True)
+class Tied:
+    """What the timings say about a candidate against the anchor."""
+
+    comparisons: tuple[Comparison, ...]
+    speedup: Interval
+    decision: Decision
+    time_ms: float
+    baselines: tuple[Baseline, ...]
+    roofline: float
+
+    @classmethod
+    def directly(cls, comparisons: Sequence[Comparison], bench: Bench) -> Tied:
+        """Timed against every baseline; the first is the anchor."""
+        combined = {
+            name: combine([c for c in comparisons if c.opponent == name], bench.task.aggregate)
+            for name in bench.baselines.names
+        }
+        anchor = combined[bench.anchor]
+        baselines = tuple(
+            Baseline(
+                name=name,
+                time_ms=c.opponent_time_ms,
+                speedup=c.interval.value,
+                speedup_low=c.interval.low,
+                speedup_high=c.interval.high,
+                policy=bench.policy,
+            )
+            for name, c in combined.items()
+        )
+        share = roofline(anchor.time_ms, bench)
+        return cls(tuple(comparisons), anchor.interval, anchor.decision, anchor.time_ms, baselines, share)
+
+    @classmethod
+    def through(cls, opponent: Opponent, comparisons: Sequence[Comparison], bench: Bench) -> Tied:
+        """Timed against an incumbent only: its own speed-up times the ratio, bounds times bounds."""
+        duel = combine(comparisons, bench.task.aggregate)
+        speedup = Interval(
+            opponent.speedup * duel.interval.value,
+            opponent.speedup_low * duel.interval.low,
+            opponent.speedup_high * duel.interval.high,
+        )
+        decision = decide(speedup.low, speedup.high)
+        return cls(tuple(comparisons), speedup, decision, duel.time_ms, (), roofline(duel.time_ms, bench))
+
+    def fields(self) -> dict[str, Any]:
+        """As the verdict has them."""
+        return {
+            "comparisons": self.comparisons,
+            "speedup": self.speedup.value,
+            "speedup_low": self.speedup.low,
+            "speedup_high": self.speedup.high,
+            "decision": self.decision,
+            "time_ms": self.time_ms,
+            "baselines": self.baselines,
+            "roofline": self.roofline,
+            "cache": self.comparisons[0].cache,
+        }
+
+
+def roofline(time_ms: float, bench: Bench) -> float:
+    """Share of the memory bound that a time reaches; 1.0 is the bound."""
+    bound_ms = total_ms([bench.bound_ms(case) for case in bench.timed], bench.task.aggregate)
+    return bound_ms / time_ms

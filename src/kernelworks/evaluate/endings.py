@@ -1,0 +1,87 @@
+"""From how a candidate ended to a status and findings that a person can act on."""
+
+from __future__ import annotations
+
+from kernelworks.evaluate.process import CandidateEndedError, CandidateError, CandidateLoadError
+from kernelworks.evaluate.records import CaseProblem
+from kernelworks.evaluate.sides import FailedCallError, StaleAnswerError
+from kernelworks.evaluate.supervision import Cause, Exit
+from kernelworks.kernel.verdict import Finding, Status
+
+TAIL_CHARACTERS = 500
+"""Kept of what a candidate printed last."""
+LOUD_BYTES = 1 << 20
+"""From here on, output is a finding."""
+
+
+class EndedEvaluation(Exception):  # noqa: N818  it ends an evaluation; it is no error of the harness
+    """An evaluation is over: with which status, and why."""
+
+    def __init__(self, status: Status, *findings: Finding) -> None:
+        super().__init__(status.value)
+        self.status = status
+        self.findings = findings
+
+
+def ending_of(error: CandidateError | StaleAnswerError | FailedCallError, case: str) -> EndedEvaluation:
+    """The end of an evaluation in which the candidate's process raised ``error`` on ``case``."""
+    if isinstance(error, StaleAnswerError):
+        return EndedEvaluation(Status.DISHONEST, problem_finding(error.problem, case))
+    if isinstance(error, FailedCallError):
+        evidence = {"returned": error.returned, "case": case}
+        return EndedEvaluation(Status.CRASHED, Finding(kind="returned", message=f"{error}, in case {case}", evidence=evidence))
+    if isinstance(error, CandidateEndedError):
+        return _ended(error.during, error.exit, case)
+    kind = "load" if isinstance(error, CandidateLoadError) else "refused"
+    return EndedEvaluation(Status.CRASHED, Finding(kind=kind, message=str(error)))
+
+
+def _ended(during: str, ending: Exit, case: str) -> EndedEvaluation:
+    where = f"case {case}, during {during}" if case else f"during {during}"
+    evidence = {"case": case, "during": during, **_printed(ending)}
+    message = f"{ending} ({where})"
+    match ending.cause:
+        case Cause.TIMED_OUT:
+            status, kind = Status.TIMED_OUT, "timed_out"
+        case Cause.SIGNALLED if ending.fault is not None and ending.fault.buffer is not None:
+            status, kind, message = Status.WRONG, "out_of_bounds", f"out of bounds: {ending.fault} ({where})"
+        case Cause.FORGED | Cause.CHANNEL_CLOSED | Cause.SUPERVISOR_LOST:
+            status, kind = Status.DISHONEST, ending.cause.value
+        case _:
+            status, kind = Status.CRASHED, ending.cause.value
+    return EndedEvaluation(status, Finding(kind=kind, message=message, evidence=evidence), *left_behind(ending))
+
+
+def left_behind(ending: Exit) -> tuple[Finding, ...]:
+    """Processes and files that a candidate left: each makes it dishonest."""
+    found: list[Finding] = []
+    if ending.leftover_count:
+        names = ", ".join(ending.leftovers)
+        message = f"{ending.leftover_count} processes outlived the call and were ended: {names}"
+        found.append(Finding(kind="leftover_process", message=message, evidence={"count": ending.leftover_count}))
+    if ending.file_count:
+        message = f"{ending.file_count} files were written: {', '.join(ending.files)}"
+        found.append(Finding(kind="files", message=message, evidence={"count": ending.file_count}))
+    if ending.unkilled:
+        found.append(Finding(kind="leftover_process", message="processes kept appearing faster than they could be ended"))
+    return tuple(found)
+
+
+def loudness(ending: Exit) -> tuple[Finding, ...]:
+    """A finding where a candidate printed a great deal."""
+    size = ending.stdout.size_bytes + ending.stderr.size_bytes
+    if size < LOUD_BYTES:
+        return ()
+    message = f"printed {size / 1e6:.1f} MB; kept are the first and last {len(ending.stdout.head) >> 10} KiB a stream"
+    return (Finding(kind="output", message=message, evidence={"bytes": size, **_printed(ending)}),)
+
+
+def problem_finding(problem: CaseProblem, case: str) -> Finding:
+    """A problem of the judge as a finding."""
+    evidence = {"tensor": problem.tensor, "case": case, **problem.evidence}
+    return Finding(kind=problem.kind, message=f"{problem.message} (case {case})", evidence=evidence)
+
+
+def _printed(ending: Exit) -> dict[str, str]:
+    tails = {"stdout": ending.stdout.text[-TAIL_CHARACTERS:], "stderr": ending.stderr.text[-TAIL_CHARACTERS:]}
+    return {name: text for name, text in tails.items() if text}

@@ -1,0 +1,317 @@
+"""The harness's side of the judge: starts its process, asks it, and turns its errors into ours.
+
+The harness never imports torch and never sees a golden value; it gets descriptors of shared memory and reports.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import kernelworks
+from kernelworks.errors import (
+    EvaluationError,
+    KernelError,
+    KernelFormatError,
+    KernelworksError,
+    TaskError,
+    TaskRefusedError,
+)
+from kernelworks.evaluate import channel
+from kernelworks.evaluate.baselines import compiler_environment
+from kernelworks.evaluate.records import (
+    BaselineCalls,
+    BaselineNames,
+    CaseProblem,
+    CaseReport,
+    Heap,
+    PreparedCase,
+    TaskProblem,
+)
+from kernelworks.task.graph import Graph
+from kernelworks.task.model import Task
+from kernelworks.task.source import TaskReference
+
+LIMITS_S = {
+    "load": 120.0,
+    "trace": 120.0,
+    "prepare": 300.0,
+    "check_task": 600.0,
+    "necessary_bytes": 300.0,
+    "apply": 300.0,
+    "warm_baseline": 300.0,
+    "time_baseline": 300.0,
+}
+"""Time limits of requests that run the user's code."""
+_LIMIT_S = 60.0
+_OUTPUT_LINES = 200
+_LINE_BYTES = 4096
+_CLOSE_S = 2.0
+
+
+class Judge:
+    """A judge with its task loaded. Close it, or use it as a context manager; any thread may ask.
+
+    Every request raises EvaluationError if the judge has died or does not answer in time (TaskError where the user's
+    own code was running), and whatever error the judge itself raised.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+        self._process = process
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._fds: dict[str, list[int]] = {}
+        self._prepared: dict[str, PreparedCase] = {}
+        self._output: collections.deque[str] = collections.deque(maxlen=_OUTPUT_LINES)
+        self._drain = threading.Thread(target=self._read_output, name="judge-output", daemon=True)
+        self._drain.start()
+        self._task: Task | None = None
+
+    @classmethod
+    def start(cls, reference: TaskReference, *, heap: Heap, threads: int, load_only: bool = False) -> Judge:
+        """Start a judge and load the task.
+
+        Args:
+            reference: what the user typed.
+            heap: ``warm`` keeps freed pages, so that torch's timed calls take no page faults (policy ``kernel``);
+                ``default`` leaves the C library as it is (policy ``as_called``).
+            threads: threads of the baselines (OpenMP and torch).
+            load_only: create no inputs; nothing can be prepared afterwards.
+
+        Raises:
+            TaskError: the task cannot be loaded.
+            EnvironmentLackError: the task needs torch and there is none.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "kernelworks.evaluate.judge_server", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[theirs.fileno()],
+                env=_environment(heap, threads),
+                start_new_session=True,
+            )
+        judge = cls(process, ours)
+        try:
+            params = {"reference": reference.model_dump(mode="json"), "threads": threads, "load_only": load_only}
+            judge._task = Task.model_validate(judge._ask("load", params))
+        except BaseException:
+            judge.close()
+            raise
+        return judge
+
+    @property
+    def task(self) -> Task:
+        """The task as plain data."""
+        assert self._task is not None
+        return self._task
+
+    @property
+    def pid(self) -> int:
+        """Process id, for who watches its memory."""
+        return self._process.pid
+
+    @property
+    def output_tail(self) -> str:
+        """The last 200 lines that the judge and the user's task printed."""
+        return "\n".join(self._output)
+
+    def trace(self) -> tuple[Graph | None, str]:
+        """The reference as operators for the first case, or None and the reason why it cannot be traced."""
+        answer = self._ask("trace", {})
+        graph = answer["graph"]
+        return (None if graph is None else Graph.model_validate(graph)), answer["reason"]
+
+    def prepare(self, case: str, seed: int, family: str) -> PreparedCase:
+        """Make inputs, golden values and buffers of a case; found again if it was prepared before.
+
+        Descriptors in the result belong to this judge and are valid until ``release`` or ``close``. A family that
+        cannot judge this task comes back with ``dropped``.
+        """
+        key = f"{case}/{family}/{seed}"
+        if key not in self._prepared:
+            params = {"case": case, "seed": seed, "family": family}
+            answer, fds = self._exchange("prepare", params)
+            for lane in answer["lanes"]:
+                for slot in lane:
+                    if slot["kind"] == "buffer":
+                        slot["fd"] = fds[slot["fd"]]
+            self._fds[key] = fds
+            self._prepared[key] = PreparedCase.model_validate(answer)
+        return self._prepared[key]
+
+    def release(self, key: str) -> None:
+        """Give the memory of a prepared case back."""
+        self._ask("release", {"key": key})
+        self._prepared.pop(key, None)
+        for fd in self._fds.pop(key, []):
+            os.close(fd)
+
+    def poison(self, key: str, lane: int, pattern: int = 0) -> None:
+        """Make a lane ready for a run.
+
+        Floating outputs hold NaN with a random payload, others the fill ``pattern`` (0 or 1); inputs changed in place
+        are restored, canaries are fresh, no perturbation stands.
+        """
+        self._ask("poison", {"key": key, "lane": lane, "pattern": pattern})
+
+    def compare(self, key: str, lane: int) -> CaseReport:
+        """Judge what a run left in a lane; changed inputs and canaries are restored."""
+        return CaseReport.model_validate(self._ask("compare", {"key": key, "lane": lane}))
+
+    def apply(self, key: str, variant: int | None) -> None:
+        """Rewrite a random share of the inputs (any number; few variants exist), or restore them."""
+        self._ask("apply", {"key": key, "variant": variant})
+
+    def spot_poison(self, key: str, lane: int) -> None:
+        """Poison what ``spot_check`` will look at; needs a variant that stands."""
+        self._ask("spot_poison", {"key": key, "lane": lane})
+
+    def spot_check(self, key: str, lane: int) -> CaseProblem | None:
+        """Check sampled outputs of the variant that stands."""
+        answer = self._ask("spot_check", {"key": key, "lane": lane})
+        return None if answer is None else CaseProblem.model_validate(answer)
+
+    def baseline_names(self) -> BaselineNames:
+        """Baselines that can be timed; the first is the anchor."""
+        return BaselineNames.model_validate(self._ask("baseline_names", {}))
+
+    def warm_baseline(self, name: str, key: str) -> BaselineNames:
+        """Make a baseline ready for a case (torch.compile compiles); one that fails has gone to ``missing``."""
+        return BaselineNames.model_validate(self._ask("warm_baseline", {"name": name, "key": key}))
+
+    def time_baseline(self, name: str, key: str, calls: int, flush_bytes: int) -> BaselineCalls:
+        """Time a warm baseline on what stands in the shared inputs.
+
+        ``flush_bytes`` of other memory are read before each call, to evict the caches.
+        """
+        params = {"name": name, "key": key, "calls": calls, "flush_bytes": flush_bytes}
+        return BaselineCalls.model_validate(self._ask("time_baseline", params))
+
+    def check_task(self) -> list[TaskProblem]:
+        """What is wrong with the task (``taskcheck``).
+
+        Raises:
+            TaskError: the reference raises, or does not finish.
+        """
+        return [TaskProblem.model_validate(problem) for problem in self._ask("check_task", {})]
+
+    def necessary_bytes(self, key: str) -> int:
+        """Bytes that the operation must move, shown by perturbation."""
+        return self._ask("necessary_bytes", {"key": key})
+
+    def close(self) -> None:
+        """End the judge and everything it started; idempotent."""
+        self._connection.close()
+        try:
+            self._process.wait(_CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        self._drain.join()
+        for fds in self._fds.values():
+            for fd in fds:
+                os.close(fd)
+        self._fds.clear()
+        self._prepared.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, method: str, params: dict[str, Any]) -> Any:
+        answer, fds = self._exchange(method, params)
+        assert not fds
+        return answer
+
+    def _exchange(self, method: str, params: dict[str, Any]) -> tuple[Any, list[int]]:
+        limit_s = LIMITS_S.get(method, _LIMIT_S)
+        with self._lock:
+            try:
+                self._connection.settimeout(limit_s)
+                channel.send(self._connection, {"method": method, "params": params})
+                answer, fds = channel.receive(self._connection)
+            except TimeoutError:
+                self._kill()
+                kind = TaskError if method in LIMITS_S else EvaluationError
+                raise kind(f"the task's reference did not finish: no answer to {method!r} in {limit_s:g} s") from None
+            except (EOFError, OSError):
+                raise self._death(method) from None
+            except BaseException:  # interrupted between request and answer: the next answer would be the wrong one
+                self._kill()
+                raise
+        if "error" in answer:
+            raise _error(answer["error"])
+        return answer["result"], fds
+
+    def _death(self, method: str) -> EvaluationError:
+        self._kill()
+        self._drain.join()
+        code = self._process.returncode
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        tail = self.output_tail[-2000:]
+        return EvaluationError(
+            f"the judge died during {method!r} ({how})" + (f"; it last said:\n{tail}" if tail else "")
+        )
+
+    def _kill(self) -> None:
+        try:
+            self._process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _read_output(self) -> None:
+        stream = self._process.stdout
+        assert stream is not None
+        with stream:
+            while line := stream.readline(_LINE_BYTES):
+                self._output.append(line.decode(errors="replace").rstrip("\n"))
+
+
+def _environment(heap: Heap, threads: int) -> dict[str, str]:
+    package = str(Path(kernelworks.__file__).parent.parent)
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    found = {**os.environ, **compiler_environment(), "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    found |= {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    if heap == "warm":
+        # glibc: every block from the heap, none mapped by itself; one arena; freed pages are kept
+        found |= {
+            "MALLOC_MMAP_MAX_": "0",
+            "MALLOC_TRIM_THRESHOLD_": str(1 << 46),
+            "MALLOC_TOP_PAD_": str(1 << 26),
+            "MALLOC_ARENA_MAX": "1",
+        }
+    return found
+
+
+def _error(record: dict[str, Any]) -> KernelworksError:
+    kind, message, mend = record["kind"], record["message"], record["mend"]
+    if kind == TaskRefusedError.kind:
+        return TaskRefusedError(message, tuple((k, m) for k, m in record["problems"]), mend=mend)
+    if kind == KernelFormatError.kind:
+        return KernelError(message, mend=mend)
+    return _KINDS.get(kind, EvaluationError)(message, mend=mend)
+
+
+def _kinds(base: type[KernelworksError]) -> dict[str, type[KernelworksError]]:
+    found = {base.kind: base}
+    for below in base.__subclasses__():
+        found |= _kinds(below)
+    return found
+
+
+_KINDS = _kinds(KernelworksError)

@@ -1,0 +1,171 @@
+"""One task on one target: opens the judge, prepares what evaluations share, and evaluates."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Self
+
+from kernelworks.evaluate.bench import Bench, Settings, open_bench
+from kernelworks.evaluate.duel import total_ms
+from kernelworks.evaluate.evaluation import Evaluation, build_ending
+from kernelworks.evaluate.judge import Judge
+from kernelworks.evaluate.opponent import Opponent
+from kernelworks.evaluate.process import CandidatePool
+from kernelworks.evaluate.records import BaselineTime, TaskProblem
+from kernelworks.evaluate.supervision import Limits
+from kernelworks.kernel.hardware import Hardware
+from kernelworks.kernel.model import Kernel
+from kernelworks.kernel.verdict import Verdict
+from kernelworks.targets.base import Artefact, BuildFailure, Target
+from kernelworks.targets.gate import process_gate
+from kernelworks.targets.registry import get_target
+from kernelworks.task.graph import Graph
+from kernelworks.task.model import Task
+from kernelworks.task.source import TaskReference
+
+BASELINE_CALLS = 10
+"""Timed calls of a baseline alone; against a candidate it is timed again, interleaved."""
+
+
+class Session:
+    """A context manager. ``build`` may run in several threads beside one evaluation, everything else in one thread."""
+
+    def __init__(self, reference: TaskReference, target: Target, settings: Settings) -> None:
+        self._reference = reference
+        self._target = target
+        self._settings = settings
+        self._judge = Judge.start(reference, heap="warm", threads=settings.threads)
+        self._task = self._judge.task
+        self._pool = CandidatePool(threads=settings.threads, limits=Limits())
+        self._bench: Bench | None = None
+        self._traced: tuple[Graph | None, str] | None = None
+        self._problems: Sequence[TaskProblem] | None = None
+
+    @classmethod
+    def open(cls, reference: TaskReference, target: str, settings: Settings) -> Self:
+        """Load the task in a judge of its own.
+
+        Raises:
+            TaskError: it cannot be loaded.
+            UsageError: no such target.
+            EnvironmentLackError: the task needs torch and there is none.
+        """
+        return cls(reference, get_target(target), settings)
+
+    @property
+    def task(self) -> Task:
+        """The task as plain data."""
+        return self._task
+
+    @property
+    def graph(self) -> Graph | None:
+        """The traced reference; None where it cannot be traced."""
+        return self._trace()[0]
+
+    @property
+    def untraced(self) -> str:
+        """Why there is no graph; empty if there is one."""
+        return self._trace()[1]
+
+    @property
+    def hardware(self) -> Hardware:
+        """The device, with measured bandwidths."""
+        return self._target.hardware()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of the compiler, and of torch where the judge uses it."""
+        return {**self._target.versions(), **self._judge.versions()}
+
+    def check_task(self) -> Sequence[TaskProblem]:
+        """What is wrong with the task; where a problem ``refuses``, no verdict on it would mean anything."""
+        if self._problems is None:
+            self._problems = self._judge.check_task()
+        return self._problems
+
+    def time_baselines(self) -> list[BaselineTime]:
+        """Make every baseline ready and time it alone, policy ``kernel``."""
+        bench = self._open_bench()
+        found = [self._time_baseline(bench, name) for name in bench.baselines.names]
+        for name, problem in bench.baselines.missing.items():
+            found.append(BaselineTime(name=name, policy=bench.policy, time_ms=None, problem=problem))
+        return found
+
+    def build(self, kernel: Kernel) -> Artefact | BuildFailure:
+        """Compile a kernel, or say why not; safe to call from several threads.
+
+        Raises:
+            KernelError: it breaks a rule.
+        """
+        return self._target.build(self.task, kernel)
+
+    def failed_build(self, kernel: Kernel, failure: BuildFailure) -> Verdict:
+        """The verdict on a kernel that did not build."""
+        ending = build_ending(failure)
+        return Verdict(
+            kernel=kernel.id,
+            path=kernel.path,
+            status=ending.status,
+            contract=kernel.front.contract,
+            params=kernel.params,
+            findings=ending.findings,
+        )
+
+    def evaluate(self, kernel: Kernel, opponent: Opponent | None) -> Verdict:
+        """Check a kernel and time it against the opponent, or against every baseline where there is none.
+
+        A kernel that is decided faster than its opponent is tied to every baseline too.
+        """
+        return Evaluation(self._open_bench(), kernel).run(opponent)
+
+    def evaluate_as_called(self, kernel: Kernel) -> Verdict:
+        """Time a kernel against every baseline under the policy ``as_called``: everyone allocates.
+
+        The judge is exchanged for one with the C library's own heap, so this comes last in a session; only timed cases
+        are checked again.
+        """
+        if self._bench is None or self._bench.policy != "as_called":
+            self._close_bench()
+            self._judge.close()
+            self._judge = Judge.start(self._reference, heap="default", threads=self._settings.threads)
+            self._bench = open_bench(self._judge, self._target, self._settings, self._pool, heap="default")
+        return Evaluation(self._bench, kernel).run(None)
+
+    def close(self) -> None:
+        """End the judge and every candidate; idempotent."""
+        self._close_bench()
+        self._pool.close()
+        self._judge.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _trace(self) -> tuple[Graph | None, str]:
+        if self._traced is None:
+            self._traced = self._judge.trace()
+        return self._traced
+
+    def _open_bench(self) -> Bench:
+        if self._bench is None:
+            self._bench = open_bench(self._judge, self._target, self._settings, self._pool, heap="warm")
+        return self._bench
+
+    def _close_bench(self) -> None:
+        if self._bench is not None:
+            self._bench.close()
+            self._bench = None
+
+    def _time_baseline(self, bench: Bench, name: str) -> BaselineTime:
+        medians: list[float] = []
+        with process_gate().timing():
+            for case in bench.timed:
+                timed = bench.judge.time_baseline(name, case.key, BASELINE_CALLS, bench.flush_bytes(case))
+                medians.append(statistics.median(timed.elapsed_ns) / 1e6)
+        return BaselineTime(name=name, policy=bench.policy, time_ms=total_ms(medians, bench.task.aggregate))
+
+
+__all__ = ["Session", "Settings"]
