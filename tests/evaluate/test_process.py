@@ -2,27 +2,22 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from support.candidates import DEEDS, LIMITS, LONG_S, Bench, bench, build, on_x86
 
 from kernelworks.errors import EvaluationError
 from kernelworks.evaluate import supervisor
 from kernelworks.evaluate.buffers import SharedBuffer
-from kernelworks.evaluate.faults import Fault, Region, fault_shim, locate
+from kernelworks.evaluate.faults import fault_shim
 from kernelworks.evaluate.process import (
     BufferArg,
     Candidate,
@@ -31,79 +26,7 @@ from kernelworks.evaluate.process import (
     CandidatePool,
     WorkspaceArg,
 )
-from kernelworks.evaluate.supervision import Cause, Exit, Limits, marked_processes
-from kernelworks.targets.compiler import find_toolchain
-
-SOURCE = Path(__file__).with_name("misbehaviour.cpp")
-DEEDS = {name: int(number) for number, name in re.findall(r"case (\d+): // (\w+)", SOURCE.read_text())}
-LIMITS = Limits(memory_bytes=256 << 20)
-LONG_S = 60.0
-"""For what must end by itself."""
-
-on_x86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="a property of x86 processors")
-
-
-def build(text: str, folder: Path) -> Path:
-    toolchain = find_toolchain()
-    source, library = folder / "source.cpp", folder / "library.so"
-    source.write_text(text)
-    words = [*toolchain.command, "-O1", "-g0", "-std=c++17", "-w", "-shared", "-fPIC", *toolchain.openmp_compile]
-    subprocess.run([*words, str(source), *toolchain.openmp_link, "-o", str(library)], check=True)
-    return library
-
-
-@pytest.fixture
-def library(shared_caches: Path) -> Path:
-    folder = shared_caches / "misbehaviour"
-    if not folder.exists():
-        folder.mkdir()
-        build(SOURCE.read_text(), folder)
-    return folder / "library.so"
-
-
-@dataclass(frozen=True)
-class Bench:
-    """A running candidate with its tensors: ``x`` counts upwards, ``y`` is NaN."""
-
-    candidate: Candidate
-    x: SharedBuffer
-    y: SharedBuffer
-    count: int
-
-    def bind(self, key: str, deed: str, scale: float = 2.0, negate: bool = False) -> None:
-        y = BufferArg(self.y, output=True)
-        scratch = WorkspaceArg("scratch", 64)
-        self.candidate.bind(key, [BufferArg(self.x), y, scratch, self.count, scale, negate, DEEDS[deed]])
-
-    def do(self, deed: str, timeout_s: float = LONG_S) -> int:
-        self.bind(deed, deed)
-        return self.candidate.call(deed, timeout_s).returned
-
-    def ended(self, deed: str, timeout_s: float = LONG_S) -> Exit:
-        with pytest.raises(CandidateEndedError) as caught:
-            self.do(deed, timeout_s)
-        assert caught.value.exit == self.candidate.end()
-        return caught.value.exit
-
-    def output(self) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-        return np.frombuffer(bytes(self.y.data), np.float32)
-
-
-@contextmanager
-def bench(library: Path, count: int = 1 << 14, limits: Limits = LIMITS) -> Generator[Bench]:
-    with SharedBuffer.create("x", 4 * count) as x, SharedBuffer.create("y", 4 * count) as y:
-        x.data[:] = np.arange(count, dtype=np.float32).tobytes()
-        y.data[:] = np.full(count, np.nan, np.float32).tobytes()
-        with Candidate.start(library, threads=2, limits=limits) as candidate:
-            yield Bench(candidate, x, y, count)
-        assert marked_processes(candidate.mark) == []
-
-
-@pytest.fixture
-def running(library: Path) -> Iterator[Bench]:
-    with bench(library) as found:
-        yield found
-
+from kernelworks.evaluate.supervision import Cause, Limits, marked_processes
 
 # What honest kernels do
 
@@ -248,72 +171,6 @@ def test_a_link_that_flushes_subnormals_is_seen(tmp_path: Path, running: Bench) 
     assert not mode.flushes_operands
 
 
-# Out of bounds
-
-
-def test_the_fault_shim_builds_here() -> None:
-    assert fault_shim() is not None
-
-
-@pytest.mark.parametrize(
-    ("deed", "buffer", "side", "distance"),
-    [
-        ("past_end", "y", "after", 0),
-        ("stride_overrun", "y", "after", 4 << 14),
-        ("omp_past_end", "y", "after", 0),
-        ("scratch_past_end", "scratch", "after", 0),
-        ("read_past_end", "x", "after", 0),
-        ("null", None, None, 0),
-    ],
-)
-def test_faults_are_told_by_tensor(running: Bench, deed: str, buffer: str, side: str, distance: int) -> None:
-    ending = running.ended(deed)
-    assert (ending.cause, ending.signal) == (Cause.SIGNALLED, signal.SIGSEGV)
-    assert ending.fault is not None
-    assert (ending.fault.buffer, ending.fault.side, ending.fault.distance_bytes) == (buffer, side, distance)
-
-
-@on_x86
-def test_faults_are_told_in_words(library: Path) -> None:
-    words = {
-        "past_end": "killed by SIGSEGV: write 0 bytes past the end of y",
-        "read_past_end": "killed by SIGSEGV: read 0 bytes past the end of x",
-        "null": "killed by SIGSEGV: write at address 0x0 (null pointer)",
-    }
-    for deed, expected in words.items():
-        with bench(library) as running:
-            assert str(running.ended(deed)) == expected
-
-
-def test_small_overruns_hit_the_canary(library: Path) -> None:
-    with bench(library, count=1001) as running:
-        assert running.do("past_end") == 0
-        damage = running.y.damage()
-        assert damage is not None
-        assert (damage.side, damage.distance_bytes) == ("after", 0)
-        running.y.reset_canaries()
-        assert running.do("before_start") == 0
-        damage = running.y.damage()
-        assert damage is not None
-        assert damage.side == "before"
-        assert 1 <= damage.distance_bytes <= 4
-        assert running.x.damage() is None
-
-
-_REGIONS = [Region("a", 1 << 20, 100, 4096), Region("b", (1 << 20) + 8192, 50, 4096)]
-
-
-@given(st.integers(0, 1 << 21))
-def test_locate_takes_the_nearest_region_within_reach(address: int) -> None:
-    fault = locate(address, "write", _REGIONS)
-    gaps = {r.name: max(r.start - address, address - (r.start + r.size_bytes) + 1, 0) for r in _REGIONS}
-    if min(gaps.values()) > 4097:
-        assert fault == Fault(address, "write")
-    if min(gaps.values()) <= 4096:
-        assert fault.buffer in {name for name, gap in gaps.items() if abs(gap - min(gaps.values())) <= 1}
-        assert (fault.side is None) == (min(gaps.values()) == 0)
-
-
 # Crashes and exits
 
 
@@ -398,16 +255,6 @@ def test_output_is_drained_and_capped(running: Bench) -> None:
     assert ending.stdout.text.startswith("first words\nbbbb")
     assert ending.stderr.text.endswith("ccclast words")
     assert f"[{ending.stdout.dropped_bytes} bytes dropped]" in ending.stdout.text
-
-
-@given(st.integers(1, 64), st.lists(st.binary(max_size=100)))
-def test_capture_keeps_head_and_tail(cap: int, chunks: list[bytes]) -> None:
-    capture = supervisor.Capture(cap)
-    for chunk in chunks:
-        capture.add(chunk)
-    whole = b"".join(chunks)
-    report = capture.report()
-    assert report["dropped_bytes"] == max(0, len(whole) - 2 * cap)
 
 
 # What must not outlive a call, and attacks on the harness
@@ -547,21 +394,19 @@ def test_a_pool_survives_a_bad_library_and_keeps_no_process(library: Path, tmp_p
             assert candidate.thread_count() == 1
 
 
-# The supervisor's view of processes
+# What the environment lacks
 
 
-def test_children_are_found_alike_with_and_without_the_kernels_lists() -> None:
-    sleep = shutil.which("sleep")
-    assert sleep is not None
-    with subprocess.Popen(["/bin/sh", "-c", f"{sleep} 100 & {sleep} 100; true"]) as shell:
-        deadline = time.monotonic() + LONG_S
-        while len(supervisor.descendants(shell.pid)) < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        listed, scanned = supervisor.children_listed(shell.pid), supervisor.children_scanned(shell.pid)
-        for pid in listed:
-            os.kill(pid, signal.SIGKILL)
-        shell.kill()
-    assert len(listed) == 2
-    assert sorted(listed) == sorted(scanned)
-    assert supervisor.children_listed(shell.pid) == []
-    assert supervisor.resident_bytes(shell.pid) == 0
+@pytest.mark.parametrize(
+    ("interpreter", "message"),
+    [("", "expected a Python interpreter"), ("/nonexistent", "does not start"), ("/bin/false", "did not start")],
+)
+def test_processes_that_do_not_start_are_the_harness_own_error(
+    library: Path, monkeypatch: pytest.MonkeyPatch, interpreter: str, message: str
+) -> None:
+    assert fault_shim() is not None
+    fds = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(sys, "executable", interpreter)
+    with pytest.raises(EvaluationError, match=message):
+        Candidate.start(library, threads=1, limits=LIMITS)
+    assert len(os.listdir("/proc/self/fd")) == fds

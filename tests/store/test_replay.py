@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from support.runs import META, SEEDS, MiniatureRun, fresh_search
+from support.runs import META, SEEDS, MiniatureRun, fresh_search, propose
 
 import kernelworks
 from kernelworks.errors import StoreError
@@ -80,7 +80,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_totals(tmp_path
         kills += process.returncode == -signal.SIGKILL
         search, restored = replayed(folder)
         assert len(restored.requeue) <= workers
-        assert [p.number for p in restored.requeue] == list(search.in_flight)
+        assert sorted(p.number for p in restored.requeue) == list(search.in_flight)
         assert restored.evaluations == search.evaluations >= done
         now = float("-inf") if search.best is None else search.best.fitness
         assert now >= best
@@ -137,6 +137,21 @@ def test_an_ask_without_a_proposal_comes_back_without_a_kernel(tmp_path: Path) -
         (pending,) = restore(store, again).requeue
     assert (pending.number, pending.kernel, pending.verdict) == (1, None, None)
     assert again.in_flight[1] == ask
+
+
+def test_what_has_a_kernel_is_requeued_before_what_has_none(tmp_path: Path) -> None:
+    search = fresh_search()
+    with RunStore.create(tmp_path / "run", META) as store:
+        for number in (1, 2, 3):
+            ask = search.ask()
+            assert ask is not None
+            kernel = propose(ask)
+            assert kernel is not None
+            with store.step() as step:
+                step.asked(ask)
+                if number != 1:
+                    step.proposed(number, kernel)
+        assert [p.number for p in restore(store, fresh_search()).requeue] == [2, 3, 1]
 
 
 def test_another_seed_does_not_fit_the_log(tmp_path: Path) -> None:

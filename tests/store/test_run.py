@@ -21,6 +21,7 @@ from kernelworks.kernel.model import Contract, FrontMatter, Kernel, Language, Or
 from kernelworks.kernel.outcome import Outcome
 from kernelworks.kernel.verdict import Baseline, Comparison, Decision, Finding, Status, Verdict
 from kernelworks.search import Ask
+from kernelworks.store.lock import is_locked
 from kernelworks.store.run import RunStore
 
 SOURCE = str(Path(kernelworks.__file__).parents[1])
@@ -315,8 +316,16 @@ def test_threads_share_a_store(store: RunStore) -> None:
 def test_a_second_writer_is_told_who_writes(store: RunStore) -> None:
     with pytest.raises(StoreError, match=f"found it in use by process {os.getpid()} "):
         RunStore.open(store.folder)
+    assert is_locked(store.folder)
+    assert is_locked(store.folder)
     store.close()
+    assert not is_locked(store.folder)
     RunStore.open(store.folder).close()
+
+
+def test_a_folder_without_a_run_is_not_locked(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_lock_dies_with_its_holder_though_its_children_live(store: RunStore) -> None:

@@ -43,6 +43,7 @@ def test_the_machines_compiler_has_a_version_and_openmp() -> None:
 
 def test_cxx_comes_before_the_path_and_may_hold_arguments(only_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_compiler(only_path / "g++", "exit 1")
+    monkeypatch.setenv("PATH", f"{only_path}:{os.defpath}")
     monkeypatch.setenv("CXX", f"{REAL} -DEXTRA='1 2'")
     assert find_toolchain().command == (REAL, "-DEXTRA=1 2")
 
@@ -139,6 +140,16 @@ def test_clang_builds_with_openmp(only_path: Path, monkeypatch: pytest.MonkeyPat
     assert toolchain.family == "clang"
     text = '#include <cmath>\nextern "C" double launch(double x) { return std::exp(x); }\n'
     assert compile_shared(toolchain, BuildGate(), Compilation(text, toolchain.base_flags), tmp_path) is None
+
+
+def test_a_compiler_sees_nothing_private(only_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write_compiler(only_path / "g++", f'env >> {tmp_path}/seen; exec {REAL} "$@"')
+    monkeypatch.setenv("MODEL_API_KEY", "open sesame")
+    monkeypatch.setenv("CPATH", "/opt/headers")
+    find_toolchain()
+    seen = (tmp_path / "seen").read_text()
+    assert "sesame" not in seen
+    assert "CPATH=/opt/headers" in seen
 
 
 def test_a_compiler_killed_by_the_host_is_tried_once_more_and_no_more(tmp_path: Path) -> None:

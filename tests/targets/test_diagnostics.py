@@ -56,7 +56,7 @@ def test_the_linkers_of_both_families_name_the_missing_symbol() -> None:
         "kernel.cpp:(.text+0x5): undefined reference to `foo(int)'\n"
         "collect2: error: ld returned 1 exit status\n"
     )
-    lld = "ld.lld: error: undefined symbol: foo(int)\n>>> referenced by kernel.cpp:1\n>>>               kernel.o:(launch)\n"
+    lld = "ld.lld: error: undefined symbol: foo(int)\n>>> referenced by kernel.cpp:1\n>>>  kernel.o:(launch)\n"
     expected = (Diagnostic(file="", line=0, column=0, severity="error", message="undefined symbol foo(int)"),)
     assert parse_diagnostics(gnu) == parse_diagnostics(lld) == expected
 

@@ -40,7 +40,9 @@ def test_a_choice_that_is_not_listed_is_refused() -> None:
 
 
 def test_the_default_point_is_that_of_the_first_timed_case() -> None:
-    kernel = make_kernel(kernel_text("y[i] = x[i];", front="params: {VEC: [2, 1]}\nconstraints: ['VEC * 1000000 < n']\n"))
+    kernel = make_kernel(
+        kernel_text("y[i] = x[i];", front="params: {VEC: [2, 1]}\nconstraints: ['VEC * 1000000 < n']\n")
+    )
     assert bound_point(scale_task(), kernel) == {"VEC": 1}
 
 

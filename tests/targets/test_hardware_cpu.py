@@ -32,7 +32,12 @@ def machine(tmp_path: Path) -> tuple[Path, Path]:
     write(proc, "meminfo", "MemTotal:       16777216 kB\nMemFree: 1 kB\n")
     for cpu in os.sched_getaffinity(0):
         for index, (level, kind, size, shared) in enumerate(
-            [("1", "Data", "48K", cpu), ("1", "Instruction", "32K", cpu), ("2", "Unified", "1M", cpu), ("3", "Unified", "32M", 0)]
+            [
+                ("1", "Data", "48K", cpu),
+                ("1", "Instruction", "32K", cpu),
+                ("2", "Unified", "1M", cpu),
+                ("3", "Unified", "32M", 0),
+            ]
         ):
             base = f"devices/system/cpu/cpu{cpu}/cache/index{index}"
             for name, text in (("level", level), ("type", kind), ("size", size), ("shared_cpu_list", str(shared))):
@@ -75,7 +80,11 @@ def test_another_architecture_and_missing_files(tmp_path: Path) -> None:
         ("0::/a/b\n", {"a/b/cpu.max": "max 100000"}, None),
         ("0::/a/b\n", {"a/b/cpu.max": "50000 100000"}, 1),
         ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "100000 100000"}, 1),
-        ("3:cpu,cpuacct:/x\n", {"cpu,cpuacct/x/cpu.cfs_quota_us": "90000", "cpu,cpuacct/x/cpu.cfs_period_us": "100000"}, 1),
+        (
+            "3:cpu,cpuacct:/x\n",
+            {"cpu,cpuacct/x/cpu.cfs_quota_us": "90000", "cpu,cpuacct/x/cpu.cfs_period_us": "100000"},
+            1,
+        ),
         ("3:cpu:/x\n", {"cpu/x/cpu.cfs_quota_us": "-1", "cpu/x/cpu.cfs_period_us": "100000"}, None),
         ("3:cpuset:/x\n", {"cpuset/x/cpu.cfs_quota_us": "10", "cpuset/x/cpu.cfs_period_us": "100000"}, None),
     ],

@@ -117,9 +117,16 @@ def test_what_has_no_c_linkage_is_left_to_the_librarys_symbols() -> None:
 
 
 def test_all_element_types_and_scalars() -> None:
-    good = 'extern "C" int launch(const _Float16* x, const int* i, uint8_t flag, double scale, unsigned short* y, long n)'
+    good = (
+        'extern "C" int launch(const _Float16* x, const int* i, uint8_t flag, double scale, unsigned short* y, long n)'
+    )
     assert check(good, task=MANY_TYPES) is None
-    for word, wrong in (("_Float16", "float"), ("const int*", "const unsigned*"), ("uint8_t", "bool"), ("double", "float")):
+    for word, wrong in (
+        ("_Float16", "float"),
+        ("const int*", "const unsigned*"),
+        ("uint8_t", "bool"),
+        ("double", "float"),
+    ):
         failure = check(good.replace(word, wrong), task=MANY_TYPES)
         assert failure is not None, wrong
         assert wrong in failure.reason

@@ -16,6 +16,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kernelworks.errors import UsageError
+from kernelworks.evaluate.settings import Settings
 
 DEFAULT_EVALUATIONS = 120
 
@@ -130,6 +131,15 @@ def _keys_of(location: tuple[int | str, ...]) -> list[str]:
     for part in location:
         model = cast(type[BaseModel], model.model_fields[str(part)].annotation)
     return list(model.model_fields)
+
+
+def settings_of(evaluation: Evaluation) -> Settings:
+    """How candidates are run, from this part of the configuration."""
+    return Settings(
+        threads=evaluation.threads,
+        call_timeout_s=evaluation.call_timeout_s,
+        build_timeout_s=evaluation.build_timeout_s,
+    )
 
 
 def config_toml(config: Config) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from kernelworks.app.config import settings_of
 from kernelworks.app.options import EvaluateOptions
 from kernelworks.errors import KernelError
-from kernelworks.evaluate.session import Session, Settings
+from kernelworks.evaluate.session import Session
 from kernelworks.kernel.frontmatter import read_kernel
 from kernelworks.kernel.verdict import Finding, Status, Verdict
 from kernelworks.targets.base import BuildFailure
@@ -31,7 +32,7 @@ def evaluate_files(
         TaskError: the task cannot be loaded or is refused.
         EnvironmentLackError: no compiler.
     """
-    settings = Settings.from_config(options.config.evaluation)
+    settings = settings_of(options.config.evaluation)
     all_correct = True
     with Session.open(reference, options.config.evaluation.target, settings) as session:
         for path in paths:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kernelworks import __version__
-from kernelworks.app.config import Config
+from kernelworks.app.config import Config, settings_of
 from kernelworks.app.events import BaselineTimed, Finished, Listener, Phase, Started
 from kernelworks.app.finish import finish_run
 from kernelworks.app.loop import Clock, SearchLoop
@@ -20,9 +20,10 @@ from kernelworks.app.runs import run_result
 from kernelworks.engine.base import Engine
 from kernelworks.engine.local import LocalEngine
 from kernelworks.errors import TaskRefusedError, UsageError
-from kernelworks.evaluate.session import Session, Settings
+from kernelworks.evaluate.session import Session
 from kernelworks.kernel.frontmatter import read_kernel
 from kernelworks.kernel.model import Kernel
+from kernelworks.kernel.verdict import Verdict
 from kernelworks.propose.base import ProposalContext, Proposer
 from kernelworks.propose.registry import get_proposer
 from kernelworks.search.core import Search, SearchConfig
@@ -114,7 +115,9 @@ class _Run:
         self._context = context
         self._seeds = seeds
 
-    def go(self, search: Search, requeue: Sequence[Pending], verdicts: dict[str, object], before_s: float) -> OptimizeResult:
+    def go(
+        self, search: Search, requeue: Sequence[Pending], verdicts: dict[str, Verdict], before_s: float
+    ) -> OptimizeResult:
         """Search, measure the finalists, report."""
         store, config, listener = self._store, self._config, self._listener
         self._announce(before_s, search.evaluations)
@@ -185,7 +188,7 @@ class _Run:
 
 
 def _open_session(reference: TaskReference, config: Config) -> Session:
-    return Session.open(reference, config.evaluation.target, Settings.from_config(config.evaluation))
+    return Session.open(reference, config.evaluation.target, settings_of(config.evaluation))
 
 
 def _refuse_bad_task(session: Session, listener: Listener) -> None:

@@ -145,9 +145,7 @@ def report_data(store: RunStore) -> ReportData:
         anchor=next((b.name for b in baselines if b.time_ms is not None), "reference"),
         hardware=meta.hardware,
         versions=meta.versions,
-        evaluations=tuple(
-            _row(at, v.verdict, kernels[v.verdict.kernel]) for at, v in enumerate(state.asked, start=1)
-        ),
+        evaluations=tuple(_row(at, v.verdict, kernels[v.verdict.kernel]) for at, v in enumerate(state.asked, start=1)),
         elites=_elites(state),
         winner=_winner(store, state, kernels),
         config_toml=config_toml(Config.model_validate(meta.config)),

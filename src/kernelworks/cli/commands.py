@@ -13,6 +13,7 @@ from kernelworks.cli.options import (
     EventsOption,
     JsonOption,
     MinutesOption,
+    PrecisionOption,
     SetOption,
     TargetOption,
     TaskArgument,
@@ -38,6 +39,7 @@ def optimize(
         list[str] | None, typer.Option("--seed-kernel", metavar="FILE", help="Evaluate this kernel first (repeatable).")
     ] = None,
     set_: SetOption = None,
+    precision: PrecisionOption = "strict",
     config: ConfigOption = None,
     run: Annotated[str | None, typer.Option("--run", metavar="DIR", help="Folder of the run.")] = None,
     events: EventsOption = False,
@@ -53,7 +55,7 @@ def optimize(
     from kernelworks.task.source import TaskReference
 
     options = OptimizeOptions(
-        task=TaskReference(target=task, overrides=parse_overrides(set_)),
+        task=TaskReference(target=task, overrides=parse_overrides(set_), precision=precision),
         config=load_config(
             Path(config) if config is not None else None,
             {
@@ -86,6 +88,7 @@ def evaluate(
     kernels: Annotated[list[str], typer.Argument(metavar="KERNEL...", help="Kernel files.", show_default=False)],
     target: TargetOption = None,
     set_: SetOption = None,
+    precision: PrecisionOption = "strict",
     config: ConfigOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -111,7 +114,7 @@ def evaluate(
     options = EvaluateOptions(
         config=load_config(Path(config) if config is not None else None, {"evaluation.target": target})
     )
-    reference = TaskReference(target=task, overrides=parse_overrides(set_))
+    reference = TaskReference(target=task, overrides=parse_overrides(set_), precision=precision)
     raise typer.Exit(evaluate_files(reference, kernels, options, on_verdict))
 
 

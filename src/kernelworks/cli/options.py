@@ -25,6 +25,9 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Override a module-level constant of the task (repeatable)."),
 ]
+PrecisionOption = Annotated[
+    str, typer.Option("--precision", help="strict, or relaxed: float32 outputs may be as rough as tf32's.")
+]
 TargetOption = Annotated[str | None, typer.Option("--target", help="Language and device of the kernels.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON alone on stdout.")]
 EventsOption = Annotated[bool, typer.Option("--events", help="Stream one JSON object per event on stdout.")]

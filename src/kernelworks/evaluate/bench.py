@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Literal
 
-from kernelworks.data import Frozen
 from kernelworks.evaluate.judge import Judge
 from kernelworks.evaluate.process import CandidatePool
 from kernelworks.evaluate.records import BaselineNames, Heap, PreparedCase
-from kernelworks.evaluate.sides import BaselineSide, BoundCase, flush_bytes_for
+from kernelworks.evaluate.settings import Settings
+from kernelworks.evaluate.sides import BaselineSide, BoundCase, cache_state, flush_bytes_for
 from kernelworks.kernel.hardware import Bandwidth, Hardware
 from kernelworks.kernel.verdict import Policy
 from kernelworks.targets.base import Target
@@ -19,16 +20,6 @@ SMALL_CASE_BYTES = 64 << 20
 """Up to this size a check case is prepared in every family, above it with the task's own draw only."""
 CHECK_FAMILIES = ("normal", "wide", "integers", "constant")
 EDGE_FAMILIES = ("normal", "constant")
-
-
-class Settings(Frozen):
-    """How candidates are run."""
-
-    threads: int
-    call_timeout_s: float = 20.0
-    """Limit of one call of a candidate."""
-    build_timeout_s: float = 60.0
-    """Limit of one build."""
 
 
 @dataclass
@@ -63,7 +54,11 @@ class Bench:
 
     def flush_bytes(self, case: BoundCase) -> int:
         """How much memory is read before each timed call so that it starts cold."""
-        return flush_bytes_for(case.working_set_bytes, self.hardware.l3_bytes or self.hardware.l2_bytes)
+        return flush_bytes_for(case.working_set_bytes, self._last_level_bytes)
+
+    def cache_state(self, case: BoundCase) -> Literal["cold", "warm"]:
+        """What a timed call finds in the caches."""
+        return cache_state(case.working_set_bytes, self._last_level_bytes)
 
     def baseline_side(self, name: str, case: BoundCase) -> BaselineSide:
         """A baseline on the clock."""
@@ -79,6 +74,10 @@ class Bench:
             case.close()
         self.checks.clear()
         self.timed.clear()
+
+    @property
+    def _last_level_bytes(self) -> int:
+        return self.hardware.l3_bytes or self.hardware.l2_bytes
 
     def _bandwidth(self, case: BoundCase) -> Bandwidth:
         """The level at which the working set lives: the smallest whose probe was at least as large."""

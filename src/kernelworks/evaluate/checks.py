@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from kernelworks.evaluate.endings import EndedEvaluation, ending_of, problem_finding
@@ -20,7 +20,7 @@ CLOCK_SLACK_SHARE = 0.25
 
 
 @contextmanager
-def candidate_faults(case: str) -> Iterator[None]:
+def candidate_faults(case: str) -> Generator[None]:
     """Turn what a candidate does wrong into the end of its evaluation."""
     try:
         yield

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelworks.evaluate.bound import Bound, ReferenceError
-from kernelworks.evaluate.numbers import Raw, decode, words_of
+from kernelworks.evaluate.numbers import Doubles, Raw, decode, words_of
 from kernelworks.task.model import DType
 
 CHUNK_ELEMENTS = 1 << 16
@@ -21,7 +21,6 @@ class Figures:
     """What a comparison found for one result. Positions are flat, in the plane; -1 where there is none."""
 
     rms_error: float = 0.0
-    rms_golden: float = 0.0
     max_error: float = 0.0
     worst_share: float = 0.0
     """Largest error over its element's limit; above 1 an element is out of bounds. Integers: 1 for any mismatch."""
@@ -39,7 +38,7 @@ class Figures:
     """Elements that are finite in both."""
 
 
-def compare_floats(found: Raw, golden: NDArray[np.float64], dtype: DType, bound: Bound, poison: int) -> Figures:
+def compare_floats(found: Raw, golden: Doubles, dtype: DType, bound: Bound, poison: int) -> Figures:
     """Errors of a raw plane against golden values of the same size.
 
     Args:
@@ -50,38 +49,37 @@ def compare_floats(found: Raw, golden: NDArray[np.float64], dtype: DType, bound:
         poison: word that unwritten elements hold.
     """
     figures = Figures()
-    totals = [0.0, 0.0]
+    total = 0.0
     floor = max(bound.max_floor, np.finfo(np.float64).tiny)
+    error_space, square_space = np.empty(CHUNK_ELEMENTS), np.empty(CHUNK_ELEMENTS)
     for start in range(0, found.size, CHUNK_ELEMENTS):
         raw = found[start : start + CHUNK_ELEMENTS]
         want = golden[start : start + CHUNK_ELEMENTS]
-        have = decode(raw, dtype)
+        error, square = error_space[: raw.size], square_space[: raw.size]
+        have = decode(raw, dtype) if dtype is DType.BFLOAT16 else raw
         with np.errstate(invalid="ignore", over="ignore"):
-            error = np.subtract(have, want)
-            square = float(np.dot(error, error))
-        if not math.isfinite(square):
-            error, want = _set_non_finite_aside(figures, start, raw, have, want, dtype, poison)
-            with np.errstate(over="ignore"):
-                square = float(np.dot(error, error))
-        else:
+            np.subtract(have, want, out=error)
+            part = float(np.multiply(error, error, out=square).sum())  # no np.dot: its BLAS threads spin
+        if math.isfinite(part):
             figures.finite += raw.size
-        totals[0] += square
-        totals[1] += float(np.dot(want, want))
+        else:
+            want = _set_non_finite_aside(figures, start, raw, want, error, dtype, poison)
+            with np.errstate(over="ignore"):
+                part = float(np.multiply(error, error, out=square).sum())
+        total += part
         _take_worst(figures, start, np.abs(error, out=error), want, floor, bound.max_relative)
-    count = max(1, figures.finite)
-    figures.rms_error = math.sqrt(totals[0] / count)
-    figures.rms_golden = math.sqrt(totals[1] / count)
+    figures.rms_error = math.sqrt(total / max(1, figures.finite))
     return figures
 
 
 def _set_non_finite_aside(
-    figures: Figures, start: int, raw: Raw, have: Raw, want: NDArray[np.float64], dtype: DType, poison: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Count what is not finite; error and golden of the chunk with those elements as zeros."""
-    unwritten = words_of(raw, dtype) == poison
+    figures: Figures, start: int, raw: Raw, want: Doubles, error: Doubles, dtype: DType, poison: int
+) -> Doubles:
+    """Count what is not finite and set its error to zero; golden of the chunk with zeros there."""
+    have = decode(raw, dtype)
     finite = np.isfinite(have) & np.isfinite(want)
-    agree = finite | (np.isnan(have) & np.isnan(want)) | (have == want)
-    disagree = ~agree & ~unwritten
+    unwritten = words_of(raw, dtype) == poison
+    disagree = ~(finite | (np.isnan(have) & np.isnan(want)) | (have == want) | unwritten)
     figures.finite += int(np.count_nonzero(finite))
     if unwritten.any():
         if figures.unwritten == 0:
@@ -91,18 +89,11 @@ def _set_non_finite_aside(
         if figures.mask_mismatches == 0:
             figures.first_mask_mismatch = start + int(np.argmax(disagree))
         figures.mask_mismatches += int(np.count_nonzero(disagree))
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.where(finite, have - want, 0.0), np.where(finite, want, 0.0)
+    error[~finite] = 0.0
+    return np.where(finite, want, 0.0)
 
 
-def _take_worst(
-    figures: Figures,
-    start: int,
-    error: NDArray[np.float64],
-    golden: NDArray[np.float64],
-    floor: float,
-    relative: float,
-) -> None:
+def _take_worst(figures: Figures, start: int, error: Doubles, golden: Doubles, floor: float, relative: float) -> None:
     """Update the worst element and count those beyond their limit; exact limits only where they can matter."""
     largest = float(error.max(initial=0.0))
     figures.max_error = max(figures.max_error, largest)
@@ -138,10 +129,22 @@ def compare_exact(found: Raw, golden: Raw, dtype: DType, poison: int) -> Figures
     return figures
 
 
-def reference_error(found: Raw, golden: NDArray[np.float64], dtype: DType) -> tuple[ReferenceError, Figures]:
+def reference_error(found: Raw, golden: Doubles, dtype: DType) -> tuple[ReferenceError, Figures]:
     """Errors of the native reference against golden; the figures tell where the two disagree about what is finite."""
     figures = compare_floats(found, golden, dtype, Bound(math.inf, math.inf, 0.0), poison=-1)
-    return ReferenceError(figures.rms_error, figures.max_error, figures.rms_golden), figures
+    return ReferenceError(figures.rms_error, figures.max_error, _finite_rms(golden)), figures
+
+
+def _finite_rms(values: Doubles) -> float:
+    """Root mean square of the finite values."""
+    total, count = 0.0, 0
+    for start in range(0, values.size, CHUNK_ELEMENTS):
+        part = values[start : start + CHUNK_ELEMENTS]
+        part = part[np.isfinite(part)]
+        count += part.size
+        with np.errstate(over="ignore"):
+            total += float(np.square(part).sum())
+    return math.sqrt(total / max(1, count))
 
 
 def first_difference(left: memoryview | Raw, right: memoryview | Raw) -> int:

@@ -56,4 +56,3 @@ def _covers(kernel: Kernel, point: Params, case: Case) -> bool:
         return False
     failed = next(text for text in (*front.covers, *front.constraints) if not holds([text], names))
     raise KernelError(f"expected {failed} in every timed and check case, found case {case.name} with {case.sizes}")
-

@@ -83,7 +83,7 @@ def _comparison(name: str, case: BoundCase, outcome: Outcome, bench: Bench) -> C
         ratio_high=outcome.interval.high,
         decision=outcome.decision,
         blocks=len(outcome.blocks),
-        cache="cold",
+        cache=bench.cache_state(case),
         page_faults=sum(c.page_faults for c in mine) / len(mine),
         opponent_page_faults=sum(c.page_faults for c in theirs) / len(theirs),
         samples_ms=tuple(

@@ -29,7 +29,9 @@ def ending_of(error: CandidateError | StaleAnswerError | FailedCallError, case: 
         return EndedEvaluation(Status.DISHONEST, problem_finding(error.problem, case))
     if isinstance(error, FailedCallError):
         evidence = {"returned": error.returned, "case": case}
-        return EndedEvaluation(Status.CRASHED, Finding(kind="returned", message=f"{error}, in case {case}", evidence=evidence))
+        return EndedEvaluation(
+            Status.CRASHED, Finding(kind="returned", message=f"{error}, in case {case}", evidence=evidence)
+        )
     if isinstance(error, CandidateEndedError):
         return _ended(error.during, error.exit, case)
     kind = "load" if isinstance(error, CandidateLoadError) else "refused"
@@ -63,7 +65,9 @@ def left_behind(ending: Exit) -> tuple[Finding, ...]:
         message = f"{ending.file_count} files were written: {', '.join(ending.files)}"
         found.append(Finding(kind="files", message=message, evidence={"count": ending.file_count}))
     if ending.unkilled:
-        found.append(Finding(kind="leftover_process", message="processes kept appearing faster than they could be ended"))
+        found.append(
+            Finding(kind="leftover_process", message="processes kept appearing faster than they could be ended")
+        )
     return tuple(found)
 
 

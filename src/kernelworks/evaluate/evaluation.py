@@ -6,7 +6,7 @@ Cheap stages first; the first stage that fails ends the evaluation with its stat
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -129,7 +129,7 @@ class Evaluation:
         return None
 
     @contextmanager
-    def _candidate(self, artefact: Artefact) -> Iterator[Candidate]:
+    def _candidate(self, artefact: Artefact) -> Generator[Candidate]:
         """The candidate in a fresh process; what it leaves behind at its end is dishonest."""
         with candidate_faults(""):
             candidate = self._bench.pool.start(artefact.path)
@@ -143,7 +143,7 @@ class Evaluation:
         self._findings.extend(f for f in loudness(ending) if f.kind not in {g.kind for g in self._findings})
 
     @contextmanager
-    def _rival(self, kernel: Kernel) -> Iterator[Candidate]:
+    def _rival(self, kernel: Kernel) -> Generator[Candidate]:
         """An incumbent in a process of its own: it was checked before and is only timed."""
         built = self._bench.target.build(self._bench.task, kernel)
         if isinstance(built, BuildFailure):
@@ -155,7 +155,7 @@ class Evaluation:
             rival.end()
 
     @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
+    def _stage(self, name: str) -> Generator[None]:
         start_s = time.perf_counter()
         try:
             yield
@@ -183,6 +183,3 @@ def build_ending(failure: BuildFailure) -> EndedEvaluation:
     evidence = {"diagnostics": diagnostics, "log": failure.log}
     status = Status.SETUP_ERROR if failure.environment else Status.BUILD_ERROR
     return EndedEvaluation(status, Finding(kind="build", message=failure.reason, evidence=evidence))
-
-
-

@@ -6,7 +6,7 @@
   full mantissas. Shows overflow without a maximum subtracted, approximations that are good in a narrow range alone,
   fewer mantissa bits.
 - ``integers``: integers from -4 to 4. Shows shortcuts that rely on distinct or small values, and ties.
-- ``constant``: one value per tensor, a multiple of 1/8. Shows sums whose errors all point the same way, zero variances.
+- ``constant``: one value per tensor, of 0.5 to 1.5 in magnitude. Shows sums whose errors all point the same way, zero variances.
 
 The sign of the draw is respected: what was never negative stays so (a variance has no negative values). Tensors whose
 draw is *structural* stay as drawn: integers and bools, anything non-finite, and a few distinct values many times
@@ -103,7 +103,7 @@ def draw(family: str, raw: Raw, values: Profile, rng: np.random.Generator) -> Ra
 def _makers(values: Profile, rng: np.random.Generator) -> dict[str, Callable[[int], Doubles]]:
     narrow = values.dtype.itemsize_bytes == 2
     limit, lowest_exponent = (16.0, -6.0) if narrow else (100.0, -12.0)
-    constant = int(rng.integers(4, 13)) / 8 * (-1 if values.negative and rng.random() < 0.5 else 1)
+    constant = rng.uniform(0.5, 1.5) * (-1 if values.negative and rng.random() < 0.5 else 1)
 
     def wide(count: int) -> Doubles:
         uniform = rng.uniform(-limit, limit, count)

@@ -27,6 +27,7 @@ from kernelworks.errors import (
 )
 from kernelworks.evaluate import channel
 from kernelworks.evaluate.baselines import compiler_environment
+from kernelworks.evaluate.heap import heap_environment
 from kernelworks.evaluate.records import (
     BaselineCalls,
     BaselineNames,
@@ -103,7 +104,8 @@ class Judge:
             )
         judge = cls(process, ours)
         try:
-            params = {"reference": reference.model_dump(mode="json"), "threads": threads, "load_only": load_only}
+            about = reference.model_dump(mode="json")
+            params = {"reference": about, "heap": heap, "threads": threads, "load_only": load_only}
             judge._task = Task.model_validate(judge._ask("load", params))
         except BaseException:
             judge.close()
@@ -285,16 +287,14 @@ class Judge:
 def _environment(heap: Heap, threads: int) -> dict[str, str]:
     package = str(Path(kernelworks.__file__).parent.parent)
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-    found = {**os.environ, **compiler_environment(), "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
-    found |= {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    if heap == "warm":
-        # glibc: every block from the heap, none mapped by itself; one arena; freed pages are kept
-        found |= {
-            "MALLOC_MMAP_MAX_": "0",
-            "MALLOC_TRIM_THRESHOLD_": str(1 << 46),
-            "MALLOC_TOP_PAD_": str(1 << 26),
-            "MALLOC_ARENA_MAX": "1",
-        }
+    found = {
+        **os.environ,
+        **compiler_environment(),
+        **heap_environment(heap),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "1",
+    }
+    found |= {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": str(threads), "OPENBLAS_THREAD_TIMEOUT": "4"}
     return found
 
 

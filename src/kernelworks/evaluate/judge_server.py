@@ -25,10 +25,11 @@ from kernelworks.evaluate.bound import ReferenceError, reduction_lengths, result
 from kernelworks.evaluate.casestate import CaseState, compare, poison
 from kernelworks.evaluate.families import FAMILIES
 from kernelworks.evaluate.frames import frame_of
+from kernelworks.evaluate.heap import scratch
 from kernelworks.evaluate.necessary import necessary_bytes
 from kernelworks.evaluate.perturb import Perturbation
 from kernelworks.evaluate.prepare import DroppedFamilyError, prepare_case
-from kernelworks.evaluate.records import BufferSlot, PreparedCase
+from kernelworks.evaluate.records import BufferSlot, Heap, PreparedCase
 from kernelworks.evaluate.reference import Reference
 from kernelworks.evaluate.taskcheck import check_task
 from kernelworks.task.graph import Graph
@@ -45,6 +46,7 @@ class Service:
 
     def __init__(self) -> None:
         self._loaded: LoadedTask | None = None
+        self._heap: Heap = "default"
         self._threads = 1
         self._framed: Reference | None = None
         self._baselines: Baselines | None = None
@@ -54,8 +56,9 @@ class Service:
         self._pools: dict[tuple[str, str], list[list[ReferenceError]]] = {}
         self._rng = np.random.default_rng()
 
-    def load(self, reference: dict[str, Any], threads: int, load_only: bool) -> Answer:
+    def load(self, reference: dict[str, Any], heap: Heap, threads: int, load_only: bool) -> Answer:
         """Load the task."""
+        self._heap = heap
         self._threads = threads
         self._loaded = load_task(TaskReference.model_validate(reference), load_only=load_only)
         return self._loaded.task.model_dump(mode="json"), []
@@ -76,7 +79,8 @@ class Service:
             answers = results(reference.task)
             pools = self._pools.setdefault((case, family), [[] for _ in answers])
             try:
-                state = prepare_case(reference, sizes, seed, family, self._lengths(sizes), pools)
+                with scratch(self._heap):
+                    state = prepare_case(reference, sizes, seed, family, self._lengths(sizes), pools)
             except DroppedFamilyError as dropped:
                 gone = PreparedCase(key=key, case=case, family=family, seed=seed, dropped=str(dropped))
                 return gone.model_dump(mode="json"), []
@@ -122,7 +126,8 @@ class Service:
         if variant is None:
             self._pristine(key)
         else:
-            self._perturbation(key).apply(variant)
+            with scratch(self._heap):
+                self._perturbation(key).apply(variant)
         return None, []
 
     def spot_poison(self, key: str, lane: int) -> Answer:
@@ -149,11 +154,15 @@ class Service:
 
     def check_task(self) -> Answer:
         """Problems of the task."""
-        return [p.model_dump(mode="json") for p in check_task(self._reference(), self._lengths)], []
+        with scratch(self._heap):
+            problems = check_task(self._reference(), self._lengths)
+        return [p.model_dump(mode="json") for p in problems], []
 
     def necessary_bytes(self, key: str) -> Answer:
         """Bytes shown necessary."""
-        return necessary_bytes(self._state(key), self._reference()), []
+        self._pristine(key)
+        with scratch(self._heap):
+            return necessary_bytes(self._state(key), self._reference()), []
 
     def _reference(self) -> Reference:
         if self._framed is None:

@@ -2,9 +2,10 @@
 
 A kernel that is timed on the same inputs again and again could replay an old answer, or compute a part of it. So
 between timed calls the judge rewrites a small random share of the inputs, spans spread over all of memory, and then
-checks the outputs that the change moves beyond the error bound, and some that it does not move. Which those are is not reasoned
-from the operation: the reference computes each variant once in float64, when it is first used. What is kept is sparse:
-the spans, and at most 32,768 sampled positions with their golden values, so that a block costs a millisecond or two.
+checks the outputs that the change moves beyond the error bound, and some that it does not move. Which those are is not
+reasoned from the operation: the reference computes each variant once in float64, when it is first used. What is kept is
+sparse: the spans, and at most 32,768 sampled positions with their golden values, so that a block costs a millisecond or
+two.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def prepare_case(
     if family in TIED_FAMILIES and any(not a.dtype.is_floating for a in results(task)):
         raise DroppedFamilyError("equal values leave an output of integers undetermined")
     try:
-        native = reference.native(drawn, case)
         golden = reference.double(drawn, case)
+        native = reference.native(drawn, case)
     except TaskError as error:
         if family == "normal":
             raise
@@ -62,7 +62,6 @@ def prepare_case(
     for index, argument in enumerate(results(task)):
         own = _judge_reference(argument, native[index], golden[index])
         found.append(Golden(argument, golden[index], lengths[index], own, pools[index]))
-    del native
     if family == "constant":
         _refuse_ill_conditioned(reference, case, drawn, found)
     for entry in found:

@@ -175,7 +175,11 @@ class Candidate:
         with theirs:
             for end in (self._channel, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * child.MESSAGE_BYTES)
-            self._supervision = Supervision(theirs, threads=threads, limits=limits)
+            try:
+                self._supervision = Supervision(theirs, threads=threads, limits=limits)
+            except EvaluationError:
+                self._channel.close()
+                raise
         self._page = FaultPage()
         self._poll = select.poll()
         self._poll.register(self._channel, select.POLLIN)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Self
 
-from kernelworks.evaluate.bench import Bench, Settings, open_bench
+from kernelworks.errors import EnvironmentLackError
+from kernelworks.evaluate.bench import Bench, open_bench
 from kernelworks.evaluate.duel import total_ms
 from kernelworks.evaluate.evaluation import Evaluation, build_ending
+from kernelworks.evaluate.faults import fault_shim
 from kernelworks.evaluate.judge import Judge
 from kernelworks.evaluate.opponent import Opponent
 from kernelworks.evaluate.process import CandidatePool
 from kernelworks.evaluate.records import BaselineTime, TaskProblem
+from kernelworks.evaluate.settings import Settings
 from kernelworks.evaluate.supervision import Limits
 from kernelworks.kernel.hardware import Hardware
 from kernelworks.kernel.model import Kernel
@@ -32,6 +36,10 @@ class Session:
     """A context manager. ``build`` may run in several threads beside one evaluation, everything else in one thread."""
 
     def __init__(self, reference: TaskReference, target: Target, settings: Settings) -> None:
+        self._probe = target.probe()
+        if not self._probe.usable:
+            raise EnvironmentLackError(f"target {target.name}: {self._probe.problem}", mend=self._probe.mend)
+        fault_shim()  # built now, since a build inside a timing would wait for itself
         self._reference = reference
         self._target = target
         self._settings = settings
@@ -49,7 +57,8 @@ class Session:
         Raises:
             TaskError: it cannot be loaded.
             UsageError: no such target.
-            EnvironmentLackError: the task needs torch and there is none.
+            EnvironmentLackError: the target does not build and run a tiny kernel, or the task needs torch and there is
+                none.
         """
         return cls(reference, get_target(target), settings)
 
@@ -75,8 +84,8 @@ class Session:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of the compiler, and of torch where the judge uses it."""
-        return {**self._target.versions(), **self._judge.versions()}
+        """Of what builds the candidates, and of the framework of the reference."""
+        return {**self._probe.versions, self.task.framework: version(self.task.framework)}
 
     def check_task(self) -> Sequence[TaskProblem]:
         """What is wrong with the task; where a problem ``refuses``, no verdict on it would mean anything."""
@@ -166,6 +175,3 @@ class Session:
                 timed = bench.judge.time_baseline(name, case.key, BASELINE_CALLS, bench.flush_bytes(case))
                 medians.append(statistics.median(timed.elapsed_ns) / 1e6)
         return BaselineTime(name=name, policy=bench.policy, time_ms=total_ms(medians, bench.task.aggregate))
-
-
-__all__ = ["Session", "Settings"]

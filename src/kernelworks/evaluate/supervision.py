@@ -199,20 +199,7 @@ class Supervision:
         with theirs:
             for end in (self._control, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, supervisor.MESSAGE_BYTES)
-            try:
-                self._process = subprocess.Popen(
-                    [*python, str(Path(supervisor.__file__)), str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
-                    cwd=self._directory,
-                    env=environment,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                shutil.rmtree(self._directory, ignore_errors=True)
-                raise EvaluationError(f"the supervisor does not start: {error}") from error
+            self._process = self._spawn([*python, str(Path(supervisor.__file__))], theirs.fileno(), environment)
         config = {
             "argv": [*python, str(Path(child.__file__)), "3"],
             "environment": environment,
@@ -274,6 +261,23 @@ class Supervision:
             _kill_marked(self.mark)
         shutil.rmtree(self._directory, ignore_errors=True)
         return _exit(cause, report)
+
+    def _spawn(self, argv: list[str], control_fd: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                [*argv, str(control_fd)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(control_fd,),
+                cwd=self._directory,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._control.close()
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise EvaluationError(f"the supervisor does not start: {error}") from error
 
     def _environment(self, threads: int) -> dict[str, str]:
         return {

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from kernelworks.errors import StoreError
 
 LOCK = "run.lock"
+ATTEMPTS = 4
+PAUSE_S = 0.02
 
 _held: set[int] = set()
 """Descriptors of the locks that this process holds."""
@@ -30,7 +34,7 @@ class RunLock:
         except OSError as error:
             raise StoreError(f"{folder}: expected a writable run folder, found: {error.strerror}") from error
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._descriptor)
         except BlockingIOError as error:
             holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._descriptor)
@@ -47,6 +51,33 @@ class RunLock:
         if self._descriptor in _held:
             _held.remove(self._descriptor)
             os.close(self._descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Take the lock, or raise ``BlockingIOError``; tried again for a moment, since ``is_locked`` may hold it then."""
+    for _ in range(ATTEMPTS - 1):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(PAUSE_S)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process writes to this run now. A shared lock is tried for a moment, so nothing is written."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StoreError(f"{folder}: expected a readable run folder, found: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _drop_in_child() -> None:

@@ -52,7 +52,8 @@ class Restored:
     elapsed_s: float
     """Seconds of search so far, over all sessions (``search_time_s``)."""
     requeue: tuple[Pending, ...]
-    """In flight, in the order in which they were asked."""
+    """In flight: first those with a kernel, which are to be claimed before anything new is proposed, then the others;
+    both in the order in which they were asked."""
     stopped: str
     """``reason`` of the last ``stopped`` event with nothing asked or told after it; empty if the run was cut off."""
 
@@ -87,7 +88,8 @@ def restore(store: RunStore, search: Replayable) -> Restored:
         if event.kind in ("asked", "told", "stopped"):
             stopped = str(data.get("reason", "")) if event.kind == "stopped" else ""
     recorded = {v.number: v.verdict for v in verdicts.values() if v.number in pending}
-    requeue = tuple(Pending(p.number, p.kernel, recorded.get(p.number)) for p in pending.values())
+    in_order = sorted(pending.values(), key=lambda p: (p.kernel is None, p.number))
+    requeue = tuple(Pending(p.number, p.kernel, recorded.get(p.number)) for p in in_order)
     return Restored(evaluations, search_time_s(events), requeue, stopped)
 
 

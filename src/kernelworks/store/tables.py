@@ -7,14 +7,14 @@ and changed by the migrations alone (``schema``); a test compares the two.
 
 from __future__ import annotations
 
-from sqlalchemy import Double, ForeignKey, Text
+from sqlalchemy import Float, ForeignKey, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
 class Base(DeclarativeBase):
     """Root of the mapping."""
 
-    type_annotation_map = {str: Text(), float: Double()}
+    type_annotation_map = {str: Text(), float: Float()}
 
 
 class RunRow(Base):

@@ -63,7 +63,9 @@ def measured_bandwidths(hardware: Hardware, library: Path, gate: BuildGate) -> t
     Raises:
         EnvironmentLackError: the probe does not run on this machine.
     """
-    digest = hashlib.sha256(f"{hardware.model_dump_json(exclude={'memory_bytes'})}{bandwidth_source()}".encode()).hexdigest()[:24]
+    digest = hashlib.sha256(
+        f"{hardware.model_dump_json(exclude={'memory_bytes'})}{bandwidth_source()}".encode()
+    ).hexdigest()[:24]
     path = home() / "cache" / "hardware" / f"{digest}.json"
     known = _load(path)
     if known is not None and known.final:

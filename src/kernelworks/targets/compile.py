@@ -22,8 +22,6 @@ _MESSAGE_FLAGS = {
     "zig": ("-ferror-limit=20", "-fno-color-diagnostics"),
 }
 
-# What a compiler may see of the environment. Everything else stays away: a source can read its compiler's environment
-# (#include "/proc/self/environ"), and keys of model providers live there.
 SEARCH_VARIABLES = (
     "CPATH",
     "C_INCLUDE_PATH",
@@ -34,6 +32,7 @@ SEARCH_VARIABLES = (
     "LD_LIBRARY_PATH",
 )
 """Variables that change what a compiler finds: passed on, and part of a build's key."""
+# Nothing else reaches a compiler that works on a stranger's text: keys of model providers live in the environment.
 _PASSED_ON = (*SEARCH_VARIABLES, "PATH", "HOME", "XDG_CACHE_HOME", "ZIG_GLOBAL_CACHE_DIR")
 
 

@@ -27,8 +27,8 @@ PATH_NAMES = ("g++", "clang++", "c++")
 MEND = "install g++ (apt-get install g++), or pip install 'kernelworks[zig]', or set CXX to a C++17 compiler"
 OPENMP_MEND = "install the compiler's OpenMP library (apt-get install libomp-dev, or pip install intel-openmp)"
 
-# zig builds its C++ library on first use, which takes a minute.
-_TRIAL_LIMITS = Limits(time_s=300.0)
+# zig builds its C++ library on first use: a minute on an idle machine, several on a busy one.
+_TRIAL_LIMITS = Limits(time_s=900.0)
 _TRIAL = """#include <cmath>
 #include <cstdint>
 #include <vector>

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kernelworks import __version__
 from kernelworks.errors import EnvironmentLackError, KernelError
+from kernelworks.kernel.describe import describe
 from kernelworks.kernel.frontmatter import parse_kernel
 from kernelworks.kernel.hardware import Hardware
 from kernelworks.kernel.model import Contract, Kernel, Language, Origin, Params
@@ -63,7 +64,8 @@ class CppTarget:
         self._cache = cache or BuildCache()
         self._gate = gate or process_gate()
         self._limits = limits or Limits()
-        self._once = threading.RLock()
+        self._finding = threading.Lock()
+        self._measuring = threading.Lock()
         self._toolchain: Toolchain | None = None
         self._hardware: Hardware | None = None
 
@@ -73,7 +75,7 @@ class CppTarget:
         Raises:
             EnvironmentLackError: no compiler works.
         """
-        with self._once:
+        with self._finding:
             self._toolchain = self._toolchain or find_toolchain(self._gate)
             return self._toolchain
 
@@ -86,7 +88,7 @@ class CppTarget:
         Raises:
             EnvironmentLackError: no compiler works, or the cache cannot be written.
             KernelError: another contract or language, a flag that is not allowed, no point that satisfies the
-                constraints, names that clash.
+                constraints, names that clash, machine code that cannot be followed from ``launch``.
             TaskError: a constant that is not finite.
         """
         if kernel.front.contract is not Contract.FUNCTION or kernel.front.lang is not Language.CPP:
@@ -115,12 +117,14 @@ class CppTarget:
         )
 
     def hardware(self) -> Hardware:
-        """This machine's processor with measured rates (about a second the first time on a machine).
+        """This machine's processor with measured rates (about two seconds the first time on a machine).
+
+        The first call builds and times, so it must not stand inside a timing of the same gate.
 
         Raises:
             EnvironmentLackError: no compiler works, or the probe does not run.
         """
-        with self._once:
+        with self._measuring:
             if self._hardware is None:
                 facts = describe_cpu()
                 bandwidths = measured_bandwidths(facts, self._bandwidth_library(), self._gate)
@@ -159,9 +163,7 @@ class CppTarget:
             missing = check_exported(folder / LIBRARY_NAME, task)
             if missing is not None:
                 return Build(build_ms=build_ms, failure=missing)
-            from kernelworks.kernel.x86 import describe_x86
-
-            report = describe_x86(folder / LIBRARY_NAME)
+            report = describe(folder / LIBRARY_NAME, compilation.text)
         return Build(build_ms=build_ms, descriptor=report.descriptor, code_digest=report.code_digest)
 
     def _bandwidth_library(self) -> Path:

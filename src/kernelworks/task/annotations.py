@@ -49,7 +49,7 @@ def read_signature(function: Callable[..., Any], task: str, output_names: tuple[
     """
     try:
         hints = inspect.get_annotations(function, eval_str=True)
-    except Exception as error:  # noqa: BLE001 border: annotations are expressions of the user's file
+    except Exception as error:
         message = f"task {task!r}: expected annotations that can be evaluated, found {one_sentence(error)}"
         raise TaskError(message) from error
     frameworks: set[str] = set()
@@ -120,9 +120,7 @@ def _outputs(
     )
 
 
-def _tensor(
-    name: str, hint: Any, role: Literal["input", "output"], where: str, frameworks: set[str]
-) -> TensorArgument:
+def _tensor(name: str, hint: Any, role: Literal["input", "output"], where: str, frameworks: set[str]) -> TensorArgument:
     """One tensor from its jaxtyping annotation; adds its framework to the set."""
     dtypes = getattr(hint, "dtypes", None)
     axes = getattr(hint, "dim_str", None)

@@ -97,9 +97,7 @@ def _draw_numpy(generator: Any, shape: tuple[int, ...], dtype: DType, distributi
     return np.asarray(real(), dtype=dtype.value)
 
 
-def _given(
-    value: Any, argument: TensorArgument, shape: tuple[int, ...], framework: str, case: str
-) -> Any:
+def _given(value: Any, argument: TensorArgument, shape: tuple[int, ...], framework: str, case: str) -> Any:
     """An array of the task's own ``inputs`` function, checked and contiguous."""
     found = (tuple(getattr(value, "shape", ())), str(getattr(value, "dtype", type(value).__name__)))
     if found != (shape, f"torch.{argument.dtype}" if framework == "torch" else argument.dtype.value):

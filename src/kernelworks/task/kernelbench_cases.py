@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kernelworks.errors import TaskError
+from kernelworks.task.model import CaseRole
 from kernelworks.task.modulefile import Constant, is_int
 
 _ELEMENTS = 1 << 23
@@ -41,7 +42,7 @@ class Variant:
     output_ranks: tuple[int, ...]
 
     def same_model(self, other: Variant, *, whole: bool) -> bool:
-        """Whether one kernel can serve both: all but the inputs' sizes agree (of the inputs alone, unless ``whole``)."""
+        """Whether one kernel can serve both: all but sizes of inputs agrees (of the inputs alone unless ``whole``)."""
         ranks = [len(shape) for shape in self.input_shapes] == [len(shape) for shape in other.input_shapes]
         if not (ranks and self.init == other.init and self.arguments == other.arguments):
             return False
@@ -56,7 +57,7 @@ def choose_variants(
     constants: Mapping[str, Constant],
     base: Variant,
     look: Look,
-) -> list[tuple[str, str, dict[str, Constant]]]:
+) -> list[tuple[str, CaseRole, dict[str, Constant]]]:
     """Name, role and overrides of each derived case; empty where no size is free.
 
     Args:
@@ -70,8 +71,8 @@ def choose_variants(
         return []
     count = sum(len(size) if isinstance(size := sizes[name], tuple) else 1 for name in free)
     cap = max(3, round(_ELEMENTS ** (1 / count)))
-    found: list[tuple[str, str, dict[str, Constant]]] = []
-    for case, role, proposals in (("shape", "check", _divisible), ("odd", "edge", _odd)):
+    found: list[tuple[str, CaseRole, dict[str, Constant]]] = []
+    for case, role, proposals in (("shape", CaseRole.CHECK, _divisible), ("odd", CaseRole.EDGE, _odd)):
         chosen: dict[str, Constant] = {}
         for place, name in enumerate(free):
             for size in _proposed(sizes[name], proposals, cap, place):

@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 from kernelworks.errors import EnvironmentLackError, TaskError
 from kernelworks.task.model import DType
@@ -29,6 +29,11 @@ def torch_module() -> Any:
         raise EnvironmentLackError(
             "this task's reference needs torch, which is not installed", mend="pip install 'kernelworks[torch]'"
         ) from error
+
+
+def is_sequence(value: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
+    """Whether a value is a list or tuple, of whatever."""
+    return isinstance(value, list | tuple)
 
 
 def to_dtype(dtype: Any, what: str) -> DType:
@@ -49,13 +54,11 @@ def to_torch(dtype: DType) -> Any:
     return getattr(torch_module(), dtype.value)
 
 
-@contextmanager
-def fake_tensors() -> Generator[None]:
-    """Inside, tensors have shapes and dtypes, but no memory. Failures are raised, not logged as well."""
+def fake_mode() -> Any:
+    """A mode (context manager) in which tensors have shapes and dtypes, but no memory; use it within ``quiet``."""
     torch_module()
     module: Any = importlib.import_module("torch._subclasses.fake_tensor")
-    with quiet(), module.FakeTensorMode(allow_non_fake_inputs=True):
-        yield
+    return module.FakeTensorMode(allow_non_fake_inputs=True)
 
 
 @contextmanager

@@ -25,8 +25,8 @@ from kernelworks.task.graph import Graph
 from kernelworks.task.lazytorch import (
     data_dependent_errors,
     double_precision,
+    fake_mode,
     fake_mode_of,
-    fake_tensors,
     own_contiguous,
     quiet,
     to_double,
@@ -180,7 +180,7 @@ class LoadedPythonTask:
 
     def _fake_inputs(self, case: Case) -> list[Any]:
         torch = torch_module()
-        with fake_tensors():
+        with quiet(), fake_mode():
             return [
                 case.scalars[a.name]
                 if isinstance(a, ScalarArgument)
@@ -369,9 +369,8 @@ def _let_pass(errors: tuple[type[Exception], ...]) -> Generator[None]:
 def _listed(returned: Any) -> list[Any]:
     if returned is None:
         return []
-    if isinstance(returned, tuple | list):
-        items: Sequence[Any] = returned
-        return list(items)
+    if is_sequence(returned):
+        return list(returned)
     return [returned]
 
 

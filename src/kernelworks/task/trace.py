@@ -25,7 +25,7 @@ Normalisation, so that one operation has one spelling
       position); ``rsub(x, y)`` is ``sub.Tensor(y, x)``;
     - whatever only changes the shape (``reshape``, ``flatten``, ``squeeze``, ``unsqueeze``, ...) is
       ``aten.view.default(x, SHAPE)`` with the full result shape, on row-major order of elements;
-    - whatever permutes axes (``transpose``, ``t``, ``mT``, ...) is ``aten.permute.default(x, DIMS)``, DIMS not negative;
+    - whatever permutes axes (``transpose``, ``t``, ``mT``, ...) is ``aten.permute.default(x, DIMS)``, no DIMS negative;
     - ``expand_as``, ``broadcast_to``, and each result of ``broadcast_tensors``, are
       ``aten.expand.default(x, SHAPE, false)`` with the full result shape;
     - a change of dtype is ``aten.to.dtype(x, DTYPE)``;
@@ -40,11 +40,11 @@ import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 from kernelworks.errors import TaskError
 from kernelworks.task.graph import Graph, Node, Ref, Value
-from kernelworks.task.lazytorch import fake_mode_of, quiet, to_dtype, torch_module
+from kernelworks.task.lazytorch import fake_mode_of, is_sequence, quiet, to_dtype, torch_module
 from kernelworks.task.modulefile import one_sentence
 
 ALIASES = {
@@ -117,7 +117,7 @@ def trace_reference(
 
     class Flat(torch.nn.Module):
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__()  # pyright: ignore[reportUnknownMemberType]
             self.inner = model
 
         def forward(self, *values: Any) -> Any:
@@ -129,7 +129,7 @@ def trace_reference(
         specialised: list[str] = []
         if any(not _is_tensor(node.meta["val"]) for node in program.graph.nodes if _makes_value(node)):
             raise _NeedsScalarsError("it computes with numbers taken out of tensors")
-    except Exception as error:  # noqa: BLE001 border: exporting runs the user's code on tensors in place of scalars
+    except Exception as error:
         if not scalars:
             raise TaskError(f"the reference cannot be traced: {one_sentence(error)}") from error
         try:
@@ -169,9 +169,8 @@ def _makes_value(node: Any) -> bool:
 
 def _is_tensor(value: Any) -> bool:
     torch = torch_module()
-    if isinstance(value, list | tuple):
-        items: Sequence[Any] = value
-        return all(_is_tensor(item) for item in items)
+    if is_sequence(value):
+        return all(_is_tensor(item) for item in value)
     return value is None or isinstance(value, torch.Tensor)
 
 
@@ -304,9 +303,8 @@ class _Converter:
         if isinstance(value, torch.fx.Node):
             ref = self.refs[value.name]
             return {"ref": ref.ref, "index": ref.index}
-        if isinstance(value, list | tuple):
-            items: Sequence[Any] = value
-            return [self._encode(item) for item in items]
+        if is_sequence(value):
+            return [self._encode(item) for item in value]
         if isinstance(value, float) and not math.isfinite(value):
             return str(value)
         if value is None or isinstance(value, bool | int | float | str):
@@ -349,9 +347,7 @@ def _schema_arguments(node: Any) -> tuple[str, list[Any], dict[str, Any]]:
     return str(node.target), args, kwargs
 
 
-def _normalise(
-    op: str, node: Any, args: list[Any], kwargs: dict[str, Any]
-) -> tuple[str, list[Any], dict[str, Any]]:
+def _normalise(op: str, node: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
     """The one spelling of an operation; see the module's docstring."""
     torch = torch_module()
     namespace, base, overload = op.split(".")
@@ -399,8 +395,8 @@ def _shape(node: Any) -> list[int]:
 
 
 def _values(node: Any) -> tuple[Value, ...]:
-    found = node.meta["val"]
-    tensors: Sequence[Any] = found if isinstance(found, list | tuple) else [found]
+    found: Any = node.meta["val"]
+    tensors = found if is_sequence(found) else [found]
     return tuple(
         Value(
             shape=tuple(int(size) for size in tensor.shape),
@@ -424,12 +420,8 @@ def _needed(nodes: Sequence[Node], outputs: Sequence[Ref]) -> list[Node]:
 
 def _references(value: Any) -> list[str]:
     if isinstance(value, dict):
-        reference: Mapping[str, Any] = value
-        return [str(reference["ref"])]
-    if isinstance(value, list):
-        items: Sequence[Any] = value
-        return [name for item in items for name in _references(item)]
-    return []
+        return [str(cast("dict[str, Any]", value)["ref"])]
+    return [name for item in value for name in _references(item)] if is_sequence(value) else []
 
 
 def one_line(value: object) -> str:

@@ -123,8 +123,6 @@ def operation(node: Node, args: Sequence[str], types: Sequence[DType]) -> str:
             return f"-{args[0]}"
         case "where":
             return f"select({args[0]}, {args[1]}, {args[2]})"
-        case "finite_or_zero":
-            return f"select(abs_of({args[0]}) > {literal(3.4028234663852886e38, dtype)}, {args[0]} * 0, {args[0]})"
         case _:
             if not dtype.is_floating and op in ("floor", "ceil", "round", "trunc"):
                 return args[0]
@@ -134,4 +132,4 @@ def operation(node: Node, args: Sequence[str], types: Sequence[DType]) -> str:
 def _shortest_single(number: float) -> str:
     import numpy as np
 
-    return np.format_float_scientific(np.float32(number), unique=True, trim="0")
+    return str(np.float32(number))
