@@ -8,6 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
 
 Compile = Callable[..., Path]
 BASE_FLAGS = ("-O3", "-fopenmp", "-fPIC", "-shared", "-std=c++17")

@@ -51,7 +51,10 @@ CASES = {
     "prefetch_alone": (kernel("while (rows--) { __builtin_prefetch(x + 64); *y = *x; }"), (0, 0, 0)),
     "accumulators": (kernel(DOT), (1, 2, 0)),
     "register_tile": (kernel("float32x4_t acc[4][2];" + TILE), (2, 3, 0)),
-    "dot_instruction": (kernel("for (int64_t i = 0; i < rows; i += 16) s = vdotq_s32(s, vld1q_s8(a + i), b);"), (1, 3, 0)),
+    "dot_instruction": (
+        kernel("for (int64_t i = 0; i < rows; i += 16) s = vdotq_s32(s, vld1q_s8(a + i), b);"),
+        (1, 3, 0),
+    ),
     "straight_line": (kernel("vst1q_f32(y, vmulq_f32(vld1q_f32(x), vld1q_f32(w)));"), (1, 1, 0)),
     "static": (kernel("#pragma omp parallel for\n" + SCALED), (1, 1, 1)),
     "dynamic": (kernel("#pragma omp parallel for schedule(dynamic, 4)\n" + SCALED), (1, 1, 2)),
@@ -62,7 +65,9 @@ CASES = {
     "continued_pragma": (kernel("#pragma omp parallel for \\\n  schedule(guided)\n" + SCALED), (1, 1, 2)),
     "two_regions": (kernel(f"#pragma omp parallel for\n{SCALED}\n#pragma omp parallel for\n{SCALED}"), (1, 1, 3)),
     "one_of_two": (
-        kernel(f"if (rows > 8) {{\n#pragma omp parallel for\n{SCALED}\n}} else {{\n#pragma omp parallel for\n{SCALED}\n}}"),
+        kernel(
+            f"if (rows > 8) {{\n#pragma omp parallel for\n{SCALED}\n}} else {{\n#pragma omp parallel for\n{SCALED}\n}}"
+        ),
         (1, 1, 1),
     ),
     "barrier": (kernel(f"#pragma omp parallel\n{{\n#pragma omp for\n{SCALED}\n#pragma omp barrier\n}}"), (1, 1, 3)),
@@ -72,8 +77,11 @@ CASES = {
         (0, 0, 0),
     ),
     "helper_loop": (
-        kernel("detail::all<4>(x, y, rows);", "namespace detail { template <int N> void all(const float* a, float* b,"
-               " int64_t n) { for (int64_t k = 0; k < n; ++k) b[k] = a[k] * N; } }"),
+        kernel(
+            "detail::all<4>(x, y, rows);",
+            "namespace detail { template <int N> void all(const float* a, float* b,"
+            " int64_t n) { for (int64_t k = 0; k < n; ++k) b[k] = a[k] * N; } }",
+        ),
         (1, 1, 0),
     ),
 }
@@ -92,7 +100,7 @@ DEAD = {
     "string": 'static const char* words = "#pragma omp parallel for vdotq_s32(a, b, c)";',
     "unused function": f"static void unused(const float* x, float* y, int64_t rows, int64_t cols) {{\n"
     f"#pragma omp parallel for schedule(dynamic)\n{SCALED}\n}}",
-    "preprocessed away": f"#if 0\nstatic void launch_helper() {{ vdotq_s32(a, b, c); }}\n#endif",
+    "preprocessed away": "#if 0\nstatic void launch_helper() { vdotq_s32(a, b, c); }\n#endif",
     "names": "static int vdotq_s32_like = 0, block_tile_prefetch = 1, num_blocks = 4;",
 }
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kernelworks.errors import EvaluationError, KernelError
-from kernelworks.kernel.descriptor import Cell
 from kernelworks.kernel.describe import describe
+from kernelworks.kernel.descriptor import Cell
 from kernelworks.kernel.elf import read_image, sections_digest
 from kernelworks.kernel.x86 import describe_x86
 from kernelworks.kernel.x86_cfg import read_program
@@ -49,7 +49,10 @@ extern "C" int never_called(const float* x, float* y, long n) {
   #pragma omp parallel
   {
     #pragma omp for
-    for (long i = 0; i < n; i += 8) { _mm_prefetch((const char*)(x + i), _MM_HINT_T0); _mm256_stream_ps(y + i, _mm256_loadu_ps(x)); }
+    for (long i = 0; i < n; i += 8) {
+      _mm_prefetch((const char*)(x + i), _MM_HINT_T0);
+      _mm256_stream_ps(y + i, _mm256_loadu_ps(x));
+    }
     #pragma omp barrier
     y[0] = 1;
   }
@@ -139,7 +142,10 @@ def test_a_function_behind_a_pointer_is_followed(compile_cpp: Compile) -> None:
 static void one(const float* x, float* y, long n) { for (long i = 0; i < n; ++i) y[i] = x[i] * 2; }
 static void two(const float* x, float* y, long n) { for (long i = 0; i < n; ++i) y[i] = x[i] + 2; }
 static const Work table[] = {one, two};
-extern "C" int launch(const float* __restrict x, float* __restrict y, long n, long k) { table[k & 1](x, y, n); return 0; }
+extern "C" int launch(const float* __restrict x, float* __restrict y, long n, long k) {
+  table[k & 1](x, y, n);
+  return 0;
+}
 """
     assert cell(compile_cpp(text, V3)) == (1, 1, 0)
     assert digest(compile_cpp(text, V3)) != digest(compile_cpp(text.replace("{one, two}", "{two, one}"), V3))
@@ -194,10 +200,16 @@ DIFFERENT = {
         loop("f(a[i])", "__attribute__((noinline)) static float f(float v) { return v * v + v; }"),
     ),
     "order of callees": (
-        loop("f(g(a[i]))", "__attribute__((noipa)) static float f(float v) { return v * v; }\n"
-             "__attribute__((noipa)) static float g(float v) { return v + v; }"),
-        loop("g(f(a[i]))", "__attribute__((noipa)) static float f(float v) { return v * v; }\n"
-             "__attribute__((noipa)) static float g(float v) { return v + v; }"),
+        loop(
+            "f(g(a[i]))",
+            "__attribute__((noipa)) static float f(float v) { return v * v; }\n"
+            "__attribute__((noipa)) static float g(float v) { return v + v; }",
+        ),
+        loop(
+            "g(f(a[i]))",
+            "__attribute__((noipa)) static float f(float v) { return v * v; }\n"
+            "__attribute__((noipa)) static float g(float v) { return v + v; }",
+        ),
     ),
 }
 
@@ -223,15 +235,21 @@ def test_stripping_changes_no_digest(compile_cpp: Compile) -> None:
 
 
 def assembly(*lines: str) -> str:
-    body = "\\n".join((".text", ".globl launch", ".type launch, @function", "launch:", *lines, ".size launch, .-launch"))
+    body = "\\n".join(
+        (".text", ".globl launch", ".type launch, @function", "launch:", *lines, ".size launch, .-launch")
+    )
     return f'asm("{body}");'
 
 
 def test_free_registers_are_masked(compile_cpp: Compile) -> None:
     def text(number: str, vector: str) -> str:
         return assembly(
-            f"mov 8(%rdi), %{number}", f"vmovups (%rdi,%{number}), %{vector}", f"vaddps %{vector}, %{vector}, %{vector}",
-            f"vmovups %{vector}, (%rsi)", "xor %eax, %eax", "ret",
+            f"mov 8(%rdi), %{number}",
+            f"vmovups (%rdi,%{number}), %{vector}",
+            f"vaddps %{vector}, %{vector}, %{vector}",
+            f"vmovups %{vector}, (%rsi)",
+            "xor %eax, %eax",
+            "ret",
         )
 
     base = digest(compile_cpp(text("r8", "ymm9")))
@@ -247,8 +265,10 @@ def test_free_registers_are_masked(compile_cpp: Compile) -> None:
         (("vmovups (%rdi), %ymm8",), ("vmovups (%rdi), %xmm8",)),
         (("mov (%rdi), %r8",), ("mov (%rdi), %r8d",)),
         (("mov (%rdi), %al",), ("mov (%rdi), %ah",)),
-        (("mov (%rdi), %r8", "mov (%rdi), %r9", "add %r8, %r9", "mov %r9, (%rdx)"),
-         ("mov (%rdi), %r8", "mov (%rdi), %r9", "add %r8, %r9", "mov %r8, (%rdx)")),
+        (
+            ("mov (%rdi), %r8", "mov (%rdi), %r9", "add %r8, %r9", "mov %r9, (%rdx)"),
+            ("mov (%rdi), %r8", "mov (%rdi), %r9", "add %r8, %r9", "mov %r8, (%rdx)"),
+        ),
         (("mov (%rdi), %rax",), ("mov (%rdi), %rdx",)),
         (("mov (%rdi), %rcx", "shl %cl, %rax"), ("mov (%rdi), %r8", "shl %cl, %rax")),
         (("lock incq (%rdi)",), ("incq (%rdi)",)),
@@ -283,13 +303,26 @@ def test_a_preserved_register_is_no_scratch_register(compile_cpp: Compile) -> No
 # decoding -----------------------------------------------------------------------------------------------------------
 
 NEW_ENCODINGS = (
-    "vdpbf16ps %zmm1, %zmm18, %zmm31", "vdpbf16ps 64(%rax,%r9,4), %zmm2, %zmm3{%k1}", "vdpbf16ps 4(%rdi){1to16}, %zmm2, %zmm3",
-    "{vex} vpdpbusd %ymm1, %ymm2, %ymm3", "{vex} vpdpbusd 32(%r13), %ymm12, %ymm13", "{vex} vpdpwssds (%rsp), %xmm2, %xmm9",
-    "vaddph %zmm1, %zmm2, %zmm3", "vfmadd231ph 128(%rip), %zmm2, %zmm3", "vfmadd132ph %ymm1, %ymm2, %ymm3",
-    "vfnmadd213ph %xmm17, %xmm2, %xmm3", "vfmadd231sh %xmm1, %xmm2, %xmm3", "vcmpph $1, %zmm1, %zmm2, %k1",
-    "vmovw %eax, %xmm1", "vmovsh (%rdi), %xmm1", "tdpbf16ps %tmm1, %tmm2, %tmm3", "tileloadd (%rdi,%rsi,1), %tmm1",
-    "vrndscaleph $3, %zmm1, %zmm2", "vfpclassph $3, %zmm1, %k1", "vcvtneps2bf16 %zmm1, %ymm2",
-)  # fmt: skip
+    "vdpbf16ps %zmm1, %zmm18, %zmm31",
+    "vdpbf16ps 64(%rax,%r9,4), %zmm2, %zmm3{%k1}",
+    "vdpbf16ps 4(%rdi){1to16}, %zmm2, %zmm3",
+    "{vex} vpdpbusd %ymm1, %ymm2, %ymm3",
+    "{vex} vpdpbusd 32(%r13), %ymm12, %ymm13",
+    "{vex} vpdpwssds (%rsp), %xmm2, %xmm9",
+    "vaddph %zmm1, %zmm2, %zmm3",
+    "vfmadd231ph 128(%rip), %zmm2, %zmm3",
+    "vfmadd132ph %ymm1, %ymm2, %ymm3",
+    "vfnmadd213ph %xmm17, %xmm2, %xmm3",
+    "vfmadd231sh %xmm1, %xmm2, %xmm3",
+    "vcmpph $1, %zmm1, %zmm2, %k1",
+    "vmovw %eax, %xmm1",
+    "vmovsh (%rdi), %xmm1",
+    "tdpbf16ps %tmm1, %tmm2, %tmm3",
+    "tileloadd (%rdi,%rsi,1), %tmm1",
+    "vrndscaleph $3, %zmm1, %zmm2",
+    "vfpclassph $3, %zmm1, %k1",
+    "vcvtneps2bf16 %zmm1, %ymm2",
+)
 
 
 def test_encodings_that_the_disassembler_lacks_are_decoded(compile_cpp: Compile) -> None:
@@ -305,7 +338,9 @@ def test_encodings_that_the_disassembler_lacks_are_decoded(compile_cpp: Compile)
         address = instruction.end
     last = decoder.at(address)
     assert last is not None and last.mnemonic == "ret", seen
-    assert {"vdpbf16ps", "vpdpbusd", "vpdpwssds", "vaddph", "vfmadd231ph", "vfnmadd213ph", "vfmadd231sh", "tdp"} <= set(seen)
+    assert {"vdpbf16ps", "vpdpbusd", "vpdpwssds", "vaddph", "vfmadd231ph", "vfnmadd213ph", "vfmadd231sh", "tdp"} <= set(
+        seen
+    )
 
 
 def test_instruction_borders_agree_with_objdump(compile_cpp: Compile) -> None:
@@ -313,7 +348,9 @@ def test_instruction_borders_agree_with_objdump(compile_cpp: Compile) -> None:
     if objdump is None:
         pytest.skip("binutils' objdump is not installed")
     library = compile_cpp(DEAD.replace("never_called", "launch"), V4, "-mprefer-vector-width=512")
-    listing = subprocess.run([objdump, "-d", "--no-show-raw-insn", str(library)], capture_output=True, text=True, check=True)
+    listing = subprocess.run(
+        [objdump, "-d", "--no-show-raw-insn", str(library)], capture_output=True, text=True, check=True
+    )
     expected = {int(m, 16) for m in re.findall(r"^ +([0-9a-f]+):\t", listing.stdout, re.MULTILINE)}
     program = read_program(read_image(library), "launch")
     found = {i.address for f in program.functions.values() for b in f.blocks.values() for i in b.instructions}

@@ -86,9 +86,17 @@ extern "C" int launch(const float* x, const float* z, float* y, int64_t n) {{
 SAMPLES = [
     # memory
     Sample("scalar_loop", (0, 0, 0), unary(FLAT + "y[i] = x[i] * 2.0f;"), (V3, "-fno-tree-vectorize")),
-    Sample("strided", (0, 0, 0), unary(ROWS + "{ float s = 0; for (int64_t c = 0; c < cols; ++c) s += x[c * rows + r];"
-                                              " y[r] = s; }"), (V3, "-fno-tree-vectorize")),
-    Sample("gather", (0, 1, 0), HEAD + """
+    Sample(
+        "strided",
+        (0, 0, 0),
+        unary(ROWS + "{ float s = 0; for (int64_t c = 0; c < cols; ++c) s += x[c * rows + r]; y[r] = s; }"),
+        (V3, "-fno-tree-vectorize"),
+    ),
+    Sample(
+        "gather",
+        (0, 1, 0),
+        HEAD
+        + """
 extern "C" int launch(const float* x, const int32_t* index, float* y, int64_t n) {
   for (int64_t i = 0; i < n; i += 8) {
     alignas(32) float t[8];
@@ -98,29 +106,54 @@ extern "C" int launch(const float* x, const int32_t* index, float* y, int64_t n)
   }
   return 0;
 }
-"""),
+""",
+    ),
     Sample("packed", (1, 1, 0), unary(FLAT + "y[i] = x[i] * 2.0f;")),
     Sample("packed_sse2", (1, 1, 0), unary(FLAT + "y[i] = x[i] * 2.0f;"), ("-march=x86-64",)),
     Sample("packed_avx512", (1, 1, 0), unary(FLAT + "y[i] = x[i] * 2.0f;"), (V4, "-mprefer-vector-width=512")),
     Sample("copy_through_libc", (1, 0, 0), unary(ROWS + "std::memcpy(y + r * cols, x + r * cols, cols * 4);")),
-    Sample("stack_tile", (2, 1, 0), unary("""for (int64_t r = 0; r < rows; r += 32) {
+    Sample(
+        "stack_tile",
+        (2, 1, 0),
+        unary("""for (int64_t r = 0; r < rows; r += 32) {
     float tile[32][33];
     for (int i = 0; i < 32; ++i) for (int c = 0; c < 32; ++c) tile[i][c] = x[(r + i) * 32 + c] * 2.0f;
     for (int c = 0; c < 32; ++c) for (int i = 0; i < 32; ++i) y[c * rows + r + i] = tile[i][c];
-  }""")),
-    Sample("static_tile", (2, 1, 0), """
+  }"""),
+    ),
+    Sample(
+        "static_tile",
+        (2, 1, 0),
+        """
 static float tile[4096];
-""" + unary(ROWS + """{
+"""
+        + unary(
+            ROWS
+            + """{
     for (int64_t c = 0; c < 4096; ++c) tile[c] = x[r * 4096 + c] * 2.0f;
     for (int64_t c = 0; c < 4096; ++c) y[r * 4096 + c] = tile[4095 - c] + 1.0f;
-  }""")),
-    Sample("thread_local_tile", (2, 1, 0), """
+  }"""
+        ),
+    ),
+    Sample(
+        "thread_local_tile",
+        (2, 1, 0),
+        """
 static thread_local float tile[4096];
-""" + unary(ROWS + """{
+"""
+        + unary(
+            ROWS
+            + """{
     for (int64_t c = 0; c < 4096; ++c) tile[c] = x[r * 4096 + c] * 2.0f;
     for (int64_t c = 0; c < 4096; ++c) y[r * 4096 + c] = tile[4095 - c] + 1.0f;
-  }""")),
-    Sample("reused_load", (2, 1, 0), HEAD + """
+  }"""
+        ),
+    ),
+    Sample(
+        "reused_load",
+        (2, 1, 0),
+        HEAD
+        + """
 extern "C" int launch(const float* x, const float* w, float* y, int64_t n) {
   __m256 a = _mm256_setzero_ps(), b = a;
   for (int64_t i = 0; i < n; i += 8) {
@@ -132,17 +165,33 @@ extern "C" int launch(const float* x, const float* w, float* y, int64_t n) {
   _mm256_storeu_ps(y + 8, b);
   return 0;
 }
-"""),
-    Sample("non_temporal", (3, 1, 0), unary("""for (int64_t i = 0; i < rows * cols; i += 8)
-    _mm256_stream_ps(y + i, _mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(2.0f)));""")),
-    Sample("prefetch", (3, 1, 0), unary("""for (int64_t i = 0; i < rows * cols; i += 8) {
+""",
+    ),
+    Sample(
+        "non_temporal",
+        (3, 1, 0),
+        unary("""for (int64_t i = 0; i < rows * cols; i += 8)
+    _mm256_stream_ps(y + i, _mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(2.0f)));"""),
+    ),
+    Sample(
+        "prefetch",
+        (3, 1, 0),
+        unary("""for (int64_t i = 0; i < rows * cols; i += 8) {
     _mm_prefetch((const char*)(x + i + 256), _MM_HINT_T0);
     _mm256_storeu_ps(y + i, _mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(2.0f)));
-  }""")),
-    Sample("prefetch_scalar", (0, 0, 0), unary(FLAT + "{ __builtin_prefetch(x + i + 64); y[i] = x[i] * 2.0f; }"),
-           (V3, "-fno-tree-vectorize")),
-    Sample("straight_line", (1, 1, 0), unary("_mm256_storeu_ps(y, _mm256_mul_ps(_mm256_loadu_ps(x),"
-                                            " _mm256_loadu_ps(x + 8)));")),
+  }"""),
+    ),
+    Sample(
+        "prefetch_scalar",
+        (0, 0, 0),
+        unary(FLAT + "{ __builtin_prefetch(x + i + 64); y[i] = x[i] * 2.0f; }"),
+        (V3, "-fno-tree-vectorize"),
+    ),
+    Sample(
+        "straight_line",
+        (1, 1, 0),
+        unary("_mm256_storeu_ps(y, _mm256_mul_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8)));"),
+    ),
     # compute
     Sample("scalar_abs", (0, 0, 0), unary(FLAT + "y[i] = std::fabs(x[i]);"), (V3, "-fno-tree-vectorize")),
     Sample("packed_abs", (1, 1, 0), unary(FLAT + "y[i] = std::fabs(x[i]);")),
@@ -153,7 +202,10 @@ extern "C" int launch(const float* x, const float* w, float* y, int64_t n) {
     Sample("dot_4", (1, 2, 0), dot(4)),
     Sample("dot_8_without_tile", (1, 2, 0), dot(8)),
     Sample("register_tile", (2, 3, 0), HEAD + GEMM_TILE),
-    Sample("polynomial", (1, 1, 0), unary("""for (int64_t i = 0; i < rows * cols; i += 32)
+    Sample(
+        "polynomial",
+        (1, 1, 0),
+        unary("""for (int64_t i = 0; i < rows * cols; i += 32)
     for (int u = 0; u < 4; ++u) {
       __m256 v = _mm256_loadu_ps(x + i + 8 * u), p = _mm256_set1_ps(0.1f);
       p = _mm256_fmadd_ps(p, v, _mm256_set1_ps(0.2f));
@@ -161,55 +213,118 @@ extern "C" int launch(const float* x, const float* w, float* y, int64_t n) {
       p = _mm256_fmadd_ps(p, v, _mm256_set1_ps(0.4f));
       p = _mm256_fmadd_ps(p, v, _mm256_set1_ps(0.5f));
       _mm256_storeu_ps(y + i + 8 * u, p);
-    }""")),
-    Sample("vnni", (1, 3, 0), HEAD + """
+    }"""),
+    ),
+    Sample(
+        "vnni",
+        (1, 3, 0),
+        HEAD
+        + """
 extern "C" int launch(const uint8_t* a, const int8_t* b, int32_t* y, int64_t n) {
   __m512i s = _mm512_setzero_si512();
   for (int64_t i = 0; i < n; i += 64) s = _mm512_dpbusd_epi32(s, _mm512_loadu_si512(a + i), _mm512_loadu_si512(b + i));
   _mm512_storeu_si512(y, s);
   return 0;
 }
-""", (V4, "-mavx512vnni")),
-    Sample("avx_vnni", (1, 3, 0), HEAD + """
+""",
+        (V4, "-mavx512vnni"),
+    ),
+    Sample(
+        "avx_vnni",
+        (1, 3, 0),
+        HEAD
+        + """
 extern "C" int launch(const __m256i* a, const __m256i* b, __m256i* y, int64_t n) {
   __m256i s = _mm256_setzero_si256();
   for (int64_t i = 0; i < n; ++i) s = _mm256_dpbusd_avx_epi32(s, _mm256_loadu_si256(a + i), _mm256_loadu_si256(b + i));
   _mm256_storeu_si256(y, s);
   return 0;
 }
-""", (V3, "-mavxvnni")),
-    Sample("bf16_dot", (1, 3, 0), HEAD + """
+""",
+        (V3, "-mavxvnni"),
+    ),
+    Sample(
+        "bf16_dot",
+        (1, 3, 0),
+        HEAD
+        + """
 extern "C" int launch(const __m512bh* a, const __m512bh* b, float* y, int64_t n) {
   __m512 s = _mm512_setzero_ps();
   for (int64_t i = 0; i < n; ++i) s = _mm512_dpbf16_ps(s, a[i], b[i]);
   _mm512_storeu_ps(y, s);
   return 0;
 }
-""", (V4, "-mavx512bf16")),
-    Sample("half_precision", (1, 1, 0), """#include <cstdint>
+""",
+        (V4, "-mavx512bf16"),
+    ),
+    Sample(
+        "half_precision",
+        (1, 1, 0),
+        """#include <cstdint>
 extern "C" int launch(const _Float16* x, _Float16* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] * x[i] + (_Float16)1;
   return 0;
 }
-""", (V4, "-mavx512fp16")),
+""",
+        (V4, "-mavx512fp16"),
+    ),
     # parallelism
     Sample("static", (1, 1, 1), unary(FLAT + "y[i] = x[i] * 2.0f;", "#pragma omp parallel for")),
-    Sample("static_chunks", (1, 1, 1), unary(ROWS + "for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = x[r * cols + c]"
-                                             " * 2.0f;", "#pragma omp parallel for schedule(static, 4)")),
-    Sample("dynamic", (1, 1, 2), unary(ROWS + "for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = x[r * cols + c] * 2.0f;",
-                                       "#pragma omp parallel for schedule(dynamic, 4)")),
-    Sample("guided", (1, 1, 2), unary(ROWS + "for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = x[r * cols + c] * 2.0f;",
-                                      "#pragma omp parallel for schedule(guided)")),
-    Sample("collapse", (0, 0, 2), unary(ROWS + "for (int64_t c = 0; c < cols; ++c) y[c * rows + r] = x[r * cols + c];",
-                                        "#pragma omp parallel for collapse(2)"), (V3, "-fno-tree-vectorize")),
-    Sample("collapse_constant", (0, 0, 2), unary(
-        ROWS + "for (int64_t c = 0; c < 48; ++c) y[c * rows + r] = x[r * 48 + c];",
-        "#pragma omp parallel for collapse(2)"), (V3, "-fno-tree-vectorize")),
-    Sample("partials", (1, 1, 2), unary("""double s = 0;
+    Sample(
+        "static_chunks",
+        (1, 1, 1),
+        unary(
+            ROWS + "for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = x[r * cols + c] * 2.0f;",
+            "#pragma omp parallel for schedule(static, 4)",
+        ),
+    ),
+    Sample(
+        "dynamic",
+        (1, 1, 2),
+        unary(
+            ROWS + "for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = x[r * cols + c] * 2.0f;",
+            "#pragma omp parallel for schedule(dynamic, 4)",
+        ),
+    ),
+    Sample(
+        "guided",
+        (1, 1, 2),
+        unary(
+            ROWS + "for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = x[r * cols + c] * 2.0f;",
+            "#pragma omp parallel for schedule(guided)",
+        ),
+    ),
+    Sample(
+        "collapse",
+        (0, 0, 2),
+        unary(
+            ROWS + "for (int64_t c = 0; c < cols; ++c) y[c * rows + r] = x[r * cols + c];",
+            "#pragma omp parallel for collapse(2)",
+        ),
+        (V3, "-fno-tree-vectorize"),
+    ),
+    Sample(
+        "collapse_constant",
+        (0, 0, 2),
+        unary(
+            ROWS + "for (int64_t c = 0; c < 48; ++c) y[c * rows + r] = x[r * 48 + c];",
+            "#pragma omp parallel for collapse(2)",
+        ),
+        (V3, "-fno-tree-vectorize"),
+    ),
+    Sample(
+        "partials",
+        (1, 1, 2),
+        unary("""double s = 0;
   #pragma omp parallel for reduction(+ : s)
   for (int64_t i = 0; i < rows * cols; ++i) s += x[i];
-  y[0] = (float)s;"""), (V3, "-ffast-math")),
-    Sample("critical_once", (1, 1, 2), unary("""float s = 0;
+  y[0] = (float)s;"""),
+        (V3, "-ffast-math"),
+    ),
+    Sample(
+        "critical_once",
+        (1, 1, 2),
+        unary("""float s = 0;
   #pragma omp parallel
   {
     float mine = 0;
@@ -218,33 +333,58 @@ extern "C" int launch(const _Float16* x, _Float16* y, int64_t n) {
     #pragma omp critical
     s += mine;
   }
-  y[0] = s;"""), (V3, "-ffast-math")),
-    Sample("two_regions", (1, 1, 3), unary("""
+  y[0] = s;"""),
+        (V3, "-ffast-math"),
+    ),
+    Sample(
+        "two_regions",
+        (1, 1, 3),
+        unary("""
   #pragma omp parallel for
   for (int64_t i = 0; i < rows * cols; ++i) y[i] = x[i] * 2.0f;
   #pragma omp parallel for
-  for (int64_t i = 0; i < rows * cols; ++i) y[i] = y[i] * y[i] + 1.0f;""")),
-    Sample("one_of_two_regions", (1, 1, 1), unary("""
+  for (int64_t i = 0; i < rows * cols; ++i) y[i] = y[i] * y[i] + 1.0f;"""),
+    ),
+    Sample(
+        "one_of_two_regions",
+        (1, 1, 1),
+        unary("""
   if (rows > 64) {
     #pragma omp parallel for
     for (int64_t r = 0; r < rows; ++r) for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = x[r * cols + c] * 2.0f;
   } else {
     #pragma omp parallel for
     for (int64_t i = 0; i < rows * cols; ++i) y[i] = x[i] * 2.0f;
-  }""")),
-    Sample("region_in_loop", (1, 1, 3), unary(ROWS + """{
+  }"""),
+    ),
+    Sample(
+        "region_in_loop",
+        (1, 1, 3),
+        unary(
+            ROWS
+            + """{
     #pragma omp parallel for
     for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = x[r * cols + c] * 2.0f;
-  }""")),
-    Sample("barrier", (1, 1, 3), unary("""
+  }"""
+        ),
+    ),
+    Sample(
+        "barrier",
+        (1, 1, 3),
+        unary("""
   #pragma omp parallel
   {
     #pragma omp for
     for (int64_t i = 0; i < rows * cols; ++i) y[i] = x[i] * 2.0f;
     #pragma omp for
     for (int64_t i = 0; i < rows; ++i) y[i * cols] += y[(rows - 1 - i) * cols + 1];
-  }""")),
-    Sample("atomic_in_loop", (0, 0, 3), HEAD + """
+  }"""),
+    ),
+    Sample(
+        "atomic_in_loop",
+        (0, 0, 3),
+        HEAD
+        + """
 extern "C" int launch(const int32_t* x, int32_t* y, int64_t n) {
   #pragma omp parallel for
   for (int64_t i = 0; i < n; ++i) {
@@ -253,8 +393,13 @@ extern "C" int launch(const int32_t* x, int32_t* y, int64_t n) {
   }
   return 0;
 }
-"""),
-    Sample("float_atomic_in_loop", (0, 0, 3), HEAD + """
+""",
+    ),
+    Sample(
+        "float_atomic_in_loop",
+        (0, 0, 3),
+        HEAD
+        + """
 extern "C" int launch(const float* x, const int32_t* at, float* y, int64_t n) {
   #pragma omp parallel for
   for (int64_t i = 0; i < n; ++i) {
@@ -263,7 +408,8 @@ extern "C" int launch(const float* x, const int32_t* at, float* y, int64_t n) {
   }
   return 0;
 }
-"""),
+""",
+    ),
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ from kernelworks.task.graph import Graph
 from kernelworks.task.model import Case, CaseRole, DType, Task, TensorArgument, Tolerance, concrete_shape
 from kernelworks.task.source import Arrays
 
-Function = Callable[..., Any]
+Function = Callable[[Any], Any] | Callable[[Any, Any], Any]
+"""Of one or two arrays; a tuple, one result, or None where it changes an input."""
 Array = NDArray[Any]
 
 
@@ -63,18 +64,21 @@ class NumpyTask:
     def run(self, arrays: Arrays, *, double: bool = False) -> list[Any]:
         """The function on the arrays, or on wider copies; then what it changed in place."""
         wide = {"f": np.float64, "c": np.complex128}
-        values = [a.astype(wide.get(a.dtype.kind, a.dtype)) if double else a for a in arrays]
+        values: list[Any] = [a.astype(wide.get(a.dtype.kind, a.dtype)) if double else a for a in arrays]
         names = [a.name for a in self.task.inputs]
         changed = [names.index(name) for name in self.task.mutates]
         for index in changed:
             values[index] = values[index].copy()
-        found = self.function(*values)
-        outputs = list(found) if isinstance(found, tuple) else [] if found is None else [found]
+        found: Any = self.program(values)[0](*values)
+        outputs: list[Any] = (
+            list(cast("tuple[Any, ...]", found)) if isinstance(found, tuple) else [] if found is None else [found]
+        )
         return [np.asarray(o) for o in outputs] + [values[index] for index in changed]
 
     def program(self, arrays: Arrays) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """The function and its arguments."""
-        return self.function, tuple(arrays)
+        function: Callable[..., Any] = self.function
+        return function, tuple(arrays)
 
     def trace(self, case: Case) -> Graph:
         """NumPy is not traced."""

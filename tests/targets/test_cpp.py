@@ -15,9 +15,14 @@ from kernelworks.targets.base import Artefact, BuildFailure
 from kernelworks.targets.cache import BuildCache
 from kernelworks.targets.cpp import CppTarget
 from kernelworks.targets.gate import BuildGate
-from kernelworks.targets.process import Limits
 
 COPY = kernel_text("y[i] = x[i];")
+ENDLESS = """
+template <int N, int M> struct Deep {
+    static constexpr long value = Deep<N - 1, M>::value + Deep<N - 1, M + N>::value;
+};
+template <int M> struct Deep<0, M> { static constexpr long value = M; };
+"""
 
 
 @pytest.fixture
@@ -147,15 +152,9 @@ def test_fast_math_does_not_flush_denormals_of_the_loading_process(target: CppTa
 
 
 def test_a_compile_that_does_not_end_is_ended_and_not_remembered(tmp_path: Path) -> None:
-    endless = """
-template <int N, int M> struct Deep {
-    static constexpr long value = Deep<N - 1, M>::value + Deep<N - 1, M + N>::value;
-};
-template <int M> struct Deep<0, M> { static constexpr long value = M; };
-"""
-    kernel = make_kernel(kernel_text("y[i] = x[i] + Deep<400, 0>::value;", head=endless))
-    target = CppTarget(cache=BuildCache(tmp_path), limits=Limits(time_s=0.5))
-    failure = failed(target.build(scale_task(), kernel))
+    kernel = make_kernel(kernel_text("y[i] = x[i] + Deep<400, 0>::value;", head=ENDLESS))
+    target = CppTarget(cache=BuildCache(tmp_path))
+    failure = failed(target.build(scale_task(), kernel, timeout_s=0.5))
     assert failure.reason == "the compiler was ended at its limit of 0.5 s"
     assert not failure.environment
     assert list(tmp_path.glob("??/*")) == []
@@ -173,6 +172,21 @@ def test_builds_wait_for_a_timing_in_every_stage(tmp_path: Path) -> None:
         assert outcomes == []
     thread.join(60)
     assert isinstance(outcomes[0], Artefact)
+
+
+def test_a_build_that_is_stopped_is_not_tried_again(tmp_path: Path) -> None:
+    gate = BuildGate()
+    target = CppTarget(cache=BuildCache(tmp_path), gate=gate)
+    target.toolchain()
+    outcomes: list[Artefact | BuildFailure] = []
+    kernel = make_kernel(kernel_text("y[i] = x[i] + Deep<400, 0>::value;", head=ENDLESS))
+    thread = threading.Thread(target=lambda: outcomes.append(target.build(scale_task(), kernel)))
+    thread.start()
+    while thread.is_alive():  # The compiler may not have started yet.
+        gate.kill_running()
+        thread.join(0.05)
+    failure = failed(outcomes[0])
+    assert (failure.reason, failure.environment) == ("the build was stopped", True)
 
 
 def test_many_threads_build_at_once(target: CppTarget) -> None:

@@ -11,7 +11,6 @@ from kernelworks.errors import KernelError
 from kernelworks.evaluate.session import Session
 from kernelworks.kernel.frontmatter import read_kernel
 from kernelworks.kernel.verdict import Finding, Status, Verdict
-from kernelworks.targets.base import BuildFailure
 from kernelworks.task.source import TaskReference
 
 ENDED_BADLY = 1
@@ -48,7 +47,4 @@ def _evaluate_file(session: Session, path: str) -> Verdict:
     except KernelError as error:
         finding = Finding(kind=error.kind, message=error.message)
         return Verdict(kernel="", path=path, status=Status.INVALID, findings=(finding,))
-    built = session.build(kernel)
-    if isinstance(built, BuildFailure):
-        return session.failed_build(kernel, built)
     return session.evaluate(kernel, None)

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kernelworks.engine.base import Built, Job, JobReport
 from kernelworks.evaluate.session import Session
-from kernelworks.targets.base import BuildFailure
+from kernelworks.kernel.verdict import Verdict
+from kernelworks.targets.gate import process_gate
 
 
 class LocalEngine:
@@ -48,6 +49,7 @@ class LocalEngine:
         self._closed = True
         self._builds.shutdown(wait=False, cancel_futures=True)
         self._evaluations.shutdown(wait=False, cancel_futures=True)
+        process_gate().kill_running()
         self._session.close()
         self._builds.shutdown(wait=True)
         self._evaluations.shutdown(wait=True)
@@ -61,9 +63,8 @@ class LocalEngine:
 
     def _build(self, job: Job) -> JobReport:
         outcome = self._session.build(job.kernel)
-        if isinstance(outcome, BuildFailure):
-            verdict = self._session.failed_build(job.kernel, outcome)
-            return JobReport(number=job.number, kind=job.kind, verdict=verdict)
+        if isinstance(outcome, Verdict):
+            return JobReport(number=job.number, kind=job.kind, verdict=outcome)
         built = Built(
             descriptor=outcome.descriptor,
             code_digest=outcome.code_digest,

@@ -1,0 +1,1 @@
+"""The stages of one evaluation and the processes behind them."""

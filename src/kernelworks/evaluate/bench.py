@@ -35,7 +35,7 @@ class Bench:
     checks: list[BoundCase] = field(default_factory=list[BoundCase])
     """Check and edge cases, small ones in several families."""
     timed: list[BoundCase] = field(default_factory=list[BoundCase])
-    baselines: BaselineNames = BaselineNames(names=())
+    baselines: BaselineNames = field(default_factory=lambda: BaselineNames(names=()))
     dropped: list[PreparedCase] = field(default_factory=list[PreparedCase])
     """Families that cannot judge this task, with the reason each."""
     necessary_bytes: dict[str, int] = field(default_factory=dict[str, int])

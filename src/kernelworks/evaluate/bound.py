@@ -138,7 +138,6 @@ _PER_CHANNEL = frozenset(
     "batch_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional".split()
 )
 _PER_INSTANCE = frozenset("instance_norm".split())
-_PER_GROUP = frozenset("group_norm native_group_norm".split())
 _WINDOWS = frozenset(
     "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d max_pool2d_with_indices"
     " max_pool3d_with_indices".split()
@@ -185,8 +184,9 @@ def _length_of(name: str, node: Node, shapes: list[tuple[int, ...]], elements: i
         return math.prod(first) // first[1]
     if name in _PER_INSTANCE and len(first) > 1:
         return math.prod(first[2:])
-    if name in _PER_GROUP and first:
-        return math.prod(first) // first[0]
+    if name == "group_norm" and first:
+        groups = node.args[1] if len(node.args) > 1 else 1
+        return math.prod(first) // (first[0] * (groups if isinstance(groups, int) else 1))
     if name in _WINDOWS and len(node.args) > 1:
         window = _ints(node.args[1])
         spatial = int(name.split("pool")[1][0])

@@ -26,7 +26,7 @@ class Duel:
     def __init__(self, bench: Bench, candidate: Candidate) -> None:
         self._bench = bench
         self._candidate = candidate
-        self._rng = random.Random(bench.rng.getrandbits(64))  # noqa: S311  drawn from the system's, cheap to use
+        self._rng = random.Random(bench.rng.getrandbits(64))
         self._bind(candidate)
 
     def against_kernel(self, name: str, rival: Candidate) -> list[Comparison]:

@@ -26,8 +26,9 @@ from kernelworks.evaluate.opponent import Opponent
 from kernelworks.evaluate.process import Candidate
 from kernelworks.kernel.model import Kernel
 from kernelworks.kernel.verdict import Comparison, Decision, Finding, Status, Verdict
-from kernelworks.targets.base import Artefact, BuildFailure
+from kernelworks.targets.base import Artefact, Target
 from kernelworks.targets.gate import process_gate
+from kernelworks.task.model import Task
 
 FLOOR_SHARE = 0.75
 """A time below this share of the memory bound is held, confirmed in a new process, and then dishonest."""
@@ -55,20 +56,19 @@ class Evaluation:
                 domain = domain_of(self._kernel, self._bench.task, self._bench.hardware)
             self._fields |= {"params": domain.point, "coverage": domain.coverage}
             with self._stage("build"):
-                artefact = self._build()
+                artefact = self._build_own()
             self._check(artefact, domain)
             self._time(artefact, opponent)
         except EndedEvaluation as ended:
             return self._verdict(ended.status, (*ended.findings, *self._findings))
         return self._verdict(Status.CORRECT, tuple(self._findings))
 
-    def _build(self) -> Artefact:
-        try:
-            built = self._bench.target.build(self._bench.task, self._kernel)
-        except KernelError as error:
-            raise EndedEvaluation(Status.INVALID, Finding(kind=error.kind, message=error.message)) from error
-        if isinstance(built, BuildFailure):
-            raise build_ending(built)
+    def _build(self, kernel: Kernel) -> Artefact:
+        bench = self._bench
+        return build_kernel(bench.target, bench.task, kernel, bench.settings.build_timeout_s)
+
+    def _build_own(self) -> Artefact:
+        built = self._build(self._kernel)
         self._fields |= {
             "flags": built.flags,
             "descriptor": built.descriptor,
@@ -145,10 +145,7 @@ class Evaluation:
     @contextmanager
     def _rival(self, kernel: Kernel) -> Generator[Candidate]:
         """An incumbent in a process of its own: it was checked before and is only timed."""
-        built = self._bench.target.build(self._bench.task, kernel)
-        if isinstance(built, BuildFailure):
-            raise build_ending(built)
-        rival = self._bench.pool.start(built.path)
+        rival = self._bench.pool.start(self._build(kernel).path)
         try:
             yield rival
         finally:
@@ -177,9 +174,19 @@ class Evaluation:
         )
 
 
-def build_ending(failure: BuildFailure) -> EndedEvaluation:
-    """The end of an evaluation whose build failed."""
-    diagnostics = [d.model_dump(mode="json") for d in failure.diagnostics]
-    evidence = {"diagnostics": diagnostics, "log": failure.log}
-    status = Status.SETUP_ERROR if failure.environment else Status.BUILD_ERROR
-    return EndedEvaluation(status, Finding(kind="build", message=failure.reason, evidence=evidence))
+def build_kernel(target: Target, task: Task, kernel: Kernel, timeout_s: float) -> Artefact:
+    """Compile a kernel.
+
+    Raises:
+        EndedEvaluation: it breaks a rule, does not build, or the compiler failed for reasons of its own.
+    """
+    try:
+        built = target.build(task, kernel, timeout_s=timeout_s)
+    except KernelError as error:
+        raise EndedEvaluation(Status.INVALID, Finding(kind=error.kind, message=error.message)) from error
+    if isinstance(built, Artefact):
+        return built
+    diagnostics = [d.model_dump(mode="json") for d in built.diagnostics]
+    status = Status.SETUP_ERROR if built.environment else Status.BUILD_ERROR
+    evidence = {"diagnostics": diagnostics, "log": built.log}
+    raise EndedEvaluation(status, Finding(kind="build", message=built.reason, evidence=evidence))

@@ -6,17 +6,20 @@
   full mantissas. Shows overflow without a maximum subtracted, approximations that are good in a narrow range alone,
   fewer mantissa bits.
 - ``integers``: integers from -4 to 4. Shows shortcuts that rely on distinct or small values, and ties.
-- ``constant``: one value per tensor, of 0.5 to 1.5 in magnitude. Shows sums whose errors all point the same way, zero variances.
+- ``constant``: one value per tensor, of 0.5 to 1.5 in magnitude. Shows sums whose errors all point the same way, zero
+  variances.
 
-The sign of the draw is respected: what was never negative stays so (a variance has no negative values). Tensors whose
-draw is *structural* stay as drawn: integers and bools, anything non-finite, and a few distinct values many times
-(masks). A tensor with one single value, such as the fresh weight of a norm, does change.
+Values of both signs are tried first, since a task that draws from [0, 1) cannot tell a ReLU from a copy. Where the
+reference then raises or is not finite throughout, the sign of the draw is respected: what was never negative stays so
+(a variance, a probability). Tensors whose draw is *structural* stay as drawn: integers and bools, anything non-finite,
+and a few distinct values many times (masks). A tensor with one single value, such as the fresh weight of a norm, does
+change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,19 +40,16 @@ class Profile:
     """What a drawn tensor says about the values that it may hold."""
 
     dtype: DType
-    lowest: float
+    negative: bool
+    """Some were drawn, or it is zero throughout (a fresh bias)."""
+    zero: bool
+    """Not all are positive."""
     structural: bool
-    single: bool
 
     @property
-    def negative(self) -> bool:
-        """Whether negative values make sense: some were drawn, or it is zero throughout (a fresh bias)."""
-        return self.lowest < 0 or (self.single and self.lowest == 0)
-
-    @property
-    def zero(self) -> bool:
-        """Whether zeros make sense."""
-        return self.lowest <= 0
+    def signed(self) -> Profile:
+        """The same with values of both signs."""
+        return replace(self, negative=True, zero=True)
 
 
 def profile(raw: Raw, dtype: DType) -> Profile:
@@ -57,16 +57,14 @@ def profile(raw: Raw, dtype: DType) -> Profile:
     flat = plane(raw, dtype)
     stride = max(1, flat.size // _SAMPLE)
     values = decode(np.ascontiguousarray(flat[::stride]), dtype)
-    if not dtype.is_floating or values.size == 0:
-        return Profile(dtype, 0.0, structural=True, single=False)
-    if not np.isfinite(values).all():
-        return Profile(dtype, float(np.nanmin(values)), structural=True, single=False)
-    distinct = np.unique(values).size
+    if not dtype.is_floating or values.size == 0 or not np.isfinite(values).all():
+        return Profile(dtype, negative=False, zero=False, structural=True)
+    distinct, lowest = np.unique(values).size, float(values.min())
     few = 1 < distinct <= _FEW and distinct * 4 < values.size
-    return Profile(dtype, float(values.min()), structural=few, single=distinct == 1)
+    return Profile(dtype, lowest < 0 or (distinct == 1 and lowest == 0), lowest <= 0, structural=few)
 
 
-def apply_family(family: str, task: Task, drawn: Sequence[Any], seed: int) -> list[Any]:
+def apply_family(family: str, task: Task, drawn: Sequence[Any], seed: int, *, signed: bool) -> list[Any]:
     """The arguments of a family: raw arrays (new ones where a tensor changes) and scalars, in prototype order.
 
     Args:
@@ -74,6 +72,7 @@ def apply_family(family: str, task: Task, drawn: Sequence[Any], seed: int) -> li
         task: gives dtypes.
         drawn: raw arrays and scalars as the task drew them.
         seed: of this family's own values.
+        signed: values of both signs, whatever was drawn.
     """
     if family == "normal":
         return list(drawn)
@@ -81,7 +80,8 @@ def apply_family(family: str, task: Task, drawn: Sequence[Any], seed: int) -> li
     for index, (argument, value) in enumerate(zip((*task.inputs, *task.weights), drawn, strict=True)):
         if isinstance(argument, TensorArgument):
             rng = np.random.default_rng([seed, index, FAMILIES.index(family)])
-            found.append(draw(family, value, profile(value, argument.dtype), rng))
+            values = profile(value, argument.dtype)
+            found.append(draw(family, value, values.signed if signed else values, rng))
         else:
             found.append(value)
     return found

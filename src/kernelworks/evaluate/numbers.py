@@ -67,12 +67,14 @@ def decode(raw: Raw, dtype: DType) -> Raw:
 
 def encode(values: Doubles, dtype: DType) -> Raw:
     """Raw plane of these values, rounded to nearest; beyond the range they become infinite."""
-    if dtype is DType.BFLOAT16:
-        words = values.astype(np.float32).view(np.uint32)
-        lowest_kept = (words >> np.uint32(16)) & np.uint32(1)
-        return ((words + (np.uint32(0x7FFF) + lowest_kept)) >> np.uint32(16)).astype(np.uint16)
     with np.errstate(over="ignore"):
-        return values.astype(np.float32 if dtype is DType.COMPLEX64 else storage(dtype))
+        if dtype is not DType.BFLOAT16:
+            return values.astype(np.float32 if dtype is DType.COMPLEX64 else storage(dtype))
+        words = values.astype(np.float32).view(np.uint32)
+    lowest_kept = (words >> np.uint32(16)) & np.uint32(1)
+    rounded = ((words + (np.uint32(0x7FFF) + lowest_kept)) >> np.uint32(16)).astype(np.uint16)
+    rounded[np.isnan(values)] = 0x7FC0
+    return rounded
 
 
 def poison_word(dtype: DType, pattern: int, rng: np.random.Generator) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from kernelworks.errors import TaskError
 from kernelworks.evaluate.bound import ReferenceError, derive_bound, results
 from kernelworks.evaluate.casestate import CaseState, Golden, share
-from kernelworks.evaluate.compare import compare_floats, reference_error
+from kernelworks.evaluate.compare import CHUNK_ELEMENTS, compare_floats, reference_error
 from kernelworks.evaluate.families import TIED_FAMILIES, apply_family
 from kernelworks.evaluate.numbers import Raw, decode, encode, plane
 from kernelworks.evaluate.records import LANES
@@ -48,29 +48,55 @@ def prepare_case(
         TaskError: the task cannot be drawn or run on its own draw.
     """
     task = reference.task
-    drawn = apply_family(family, task, reference.draw(case, seed), seed)
-    if family in TIED_FAMILIES and any(not a.dtype.is_floating for a in results(task)):
-        raise DroppedFamilyError("equal values leave an output of integers undetermined")
-    try:
-        golden = reference.double(drawn, case)
-        native = reference.native(drawn, case)
-    except TaskError as error:
-        if family == "normal":
-            raise
-        raise DroppedFamilyError(f"the reference raises on it: {error.message}") from error
-    found: list[Golden] = []
-    for index, argument in enumerate(results(task)):
-        own = _judge_reference(argument, native[index], golden[index])
-        found.append(Golden(argument, golden[index], lengths[index], own, pools[index]))
-    if family == "constant":
-        _refuse_ill_conditioned(reference, case, drawn, found)
-    for entry in found:
+    drawn, golden = golden_case(reference, case, seed, family, lengths)
+    for entry, pool in zip(golden, pools, strict=True):
         if entry.own is not None:
-            entry.pool.append(entry.own)
+            pool.append(entry.own)
+            entry.pool = pool
     shared, lanes = share(task, case, drawn)
     poison: list[dict[str, int]] = [{} for _ in range(LANES)]
-    key = f"{case.name}/{family}/{seed}"
-    return CaseState(key, task, case, family, seed, drawn, found, shared, lanes, poison)
+    return CaseState(f"{case.name}/{family}/{seed}", task, case, family, seed, drawn, golden, shared, lanes, poison)
+
+
+def golden_case(
+    reference: Reference, case: Case, seed: int, family: str, lengths: Sequence[int]
+) -> tuple[list[Any], list[Golden]]:
+    """Inputs (raw arrays and scalars) and right answers of a case, without buffers; errors as ``prepare_case``."""
+    task = reference.task
+    drawn = reference.draw(case, seed)
+    if family == "normal":
+        return drawn, _answers(reference, case, drawn, lengths)
+    if family in TIED_FAMILIES and any(not a.dtype.is_floating for a in results(task)):
+        raise DroppedFamilyError("equal values leave an output of integers undetermined")
+    made = apply_family(family, task, drawn, seed, signed=True)
+    try:
+        golden = _answers(reference, case, made, lengths)
+    except (TaskError, DroppedFamilyError):
+        golden = []
+    if not golden or not all(_finite(entry) for entry in golden):
+        made = apply_family(family, task, drawn, seed, signed=False)
+        try:
+            golden = _answers(reference, case, made, lengths)
+        except TaskError as error:
+            raise DroppedFamilyError(f"the reference raises on it: {error.message}") from error
+    if family == "constant":
+        _refuse_ill_conditioned(reference, case, made, golden)
+    return made, golden
+
+
+def _answers(reference: Reference, case: Case, drawn: Sequence[Any], lengths: Sequence[int]) -> list[Golden]:
+    golden = reference.double(drawn, case)
+    native = reference.native(drawn, case)
+    found: list[Golden] = []
+    for argument, right, rounded, length in zip(results(reference.task), golden, native, lengths, strict=True):
+        own = _judge_reference(argument, rounded, right)
+        found.append(Golden(argument, right, length, own, [] if own is None else [own]))
+    return found
+
+
+def _finite(entry: Golden) -> bool:
+    steps = range(0, entry.values.size, CHUNK_ELEMENTS)
+    return all(bool(np.isfinite(entry.values[at : at + CHUNK_ELEMENTS]).all()) for at in steps)
 
 
 def _judge_reference(argument: TensorArgument, native: Raw, golden: Raw) -> ReferenceError | None:

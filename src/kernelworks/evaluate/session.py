@@ -10,7 +10,8 @@ from typing import Self
 from kernelworks.errors import EnvironmentLackError
 from kernelworks.evaluate.bench import Bench, open_bench
 from kernelworks.evaluate.duel import total_ms
-from kernelworks.evaluate.evaluation import Evaluation, build_ending
+from kernelworks.evaluate.endings import EndedEvaluation
+from kernelworks.evaluate.evaluation import Evaluation, build_kernel
 from kernelworks.evaluate.faults import fault_shim
 from kernelworks.evaluate.judge import Judge
 from kernelworks.evaluate.opponent import Opponent
@@ -21,7 +22,7 @@ from kernelworks.evaluate.supervision import Limits
 from kernelworks.kernel.hardware import Hardware
 from kernelworks.kernel.model import Kernel
 from kernelworks.kernel.verdict import Verdict
-from kernelworks.targets.base import Artefact, BuildFailure, Target
+from kernelworks.targets.base import Artefact, Target
 from kernelworks.targets.gate import process_gate
 from kernelworks.targets.registry import get_target
 from kernelworks.task.graph import Graph
@@ -101,25 +102,22 @@ class Session:
             found.append(BaselineTime(name=name, policy=bench.policy, time_ms=None, problem=problem))
         return found
 
-    def build(self, kernel: Kernel) -> Artefact | BuildFailure:
-        """Compile a kernel, or say why not; safe to call from several threads.
+    def build(self, kernel: Kernel) -> Artefact | Verdict:
+        """Compile a kernel, or give the verdict on one that breaks a rule or does not build.
 
-        Raises:
-            KernelError: it breaks a rule.
+        Safe to call from several threads.
         """
-        return self._target.build(self.task, kernel)
-
-    def failed_build(self, kernel: Kernel, failure: BuildFailure) -> Verdict:
-        """The verdict on a kernel that did not build."""
-        ending = build_ending(failure)
-        return Verdict(
-            kernel=kernel.id,
-            path=kernel.path,
-            status=ending.status,
-            contract=kernel.front.contract,
-            params=kernel.params,
-            findings=ending.findings,
-        )
+        try:
+            return build_kernel(self._target, self.task, kernel, self._settings.build_timeout_s)
+        except EndedEvaluation as ending:
+            return Verdict(
+                kernel=kernel.id,
+                path=kernel.path,
+                status=ending.status,
+                contract=kernel.front.contract,
+                params=kernel.params,
+                findings=ending.findings,
+            )
 
     def evaluate(self, kernel: Kernel, opponent: Opponent | None) -> Verdict:
         """Check a kernel and time it against the opponent, or against every baseline where there is none.

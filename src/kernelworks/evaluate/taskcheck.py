@@ -2,7 +2,7 @@
 
 A task is refused if its reference gives anything but finite numbers, differs between two runs on the same inputs, gives
 an answer that never changes or does not depend on one of its inputs, or if a built-in wrong answer passes its own
-bound: zeros, ones, a copy of an input, the first half computed. All is judged as kernels will be judged.
+bound in every input family: zeros, ones, a copy of an input, the first half computed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 
 from kernelworks.errors import TaskError
-from kernelworks.evaluate.bound import Bound, derive_bound, results
-from kernelworks.evaluate.compare import compare_exact, compare_floats, reference_error
-from kernelworks.evaluate.families import draw, profile
+from kernelworks.evaluate.bound import results
+from kernelworks.evaluate.casestate import Golden
+from kernelworks.evaluate.compare import compare_exact, compare_floats
+from kernelworks.evaluate.families import FAMILIES, draw, profile
 from kernelworks.evaluate.numbers import Raw, decode, encode, plane
+from kernelworks.evaluate.prepare import DroppedFamilyError, golden_case
 from kernelworks.evaluate.records import TaskProblem
 from kernelworks.evaluate.reference import Reference
-from kernelworks.task.model import Case, CaseRole, Task, TensorArgument, element_count
+from kernelworks.task.model import Case, CaseRole, DType, Task, TensorArgument, element_count
 
 CHEAP_ELEMENTS = 1 << 22
 """The full check runs on the largest case up to this size (inputs and outputs), check cases first."""
@@ -102,33 +104,49 @@ class CaseCheck:
         self._reference = reference
         self._task = reference.task
         self._case = case
+        self._lengths = lengths
         self._answers = results(self._task)
         self._drawn = reference.draw(case, case.seed)
         self._other = reference.draw(case, case.seed + 1)
         self._found = reference.native(self._drawn, case)
-        self._golden = reference.double(self._drawn, case)
-        self._bounds = [self._bound(i, length) for i, length in enumerate(lengths)]
+        self._families: dict[str, tuple[list[Any], list[Golden]] | None] = {}
 
     def problems(self) -> list[TaskProblem]:
         """What is wrong. Where the answer is not finite or not the same twice, nothing else is asked."""
         found = list(_non_finite(self._task, self._case, self._found)) or list(self._unsteady())
         if found:
             return found
+        try:
+            self._families["normal"] = golden_case(
+                self._reference, self._case, self._case.seed, "normal", self._lengths
+            )
+        except DroppedFamilyError as error:
+            message = f"case {self._case.name}: no right answer is known: {error}"
+            return [TaskProblem(kind="no_golden", message=message)]
         return [*self._constant(), *self._independent(), *self._wrong_answers()]
 
-    def _bound(self, index: int, length: int) -> Bound | None:
-        argument = self._answers[index]
-        if not argument.dtype.is_floating:
-            return None
-        own, _ = reference_error(self._found[index], self._golden[index], argument.dtype)
-        return derive_bound(argument, self._task, length, own, own, "normal")
+    def _family(self, family: str) -> tuple[list[Any], list[Golden]] | None:
+        """Inputs and right answers of a family; None if it cannot judge."""
+        if family not in self._families:
+            try:
+                found = golden_case(self._reference, self._case, self._case.seed, family, self._lengths)
+            except DroppedFamilyError:
+                found = None
+            self._families[family] = found
+        return self._families[family]
 
-    def _accepted(self, index: int, answer: Raw) -> bool:
-        """Whether a plane passes as result ``index``."""
-        argument, bound = self._answers[index], self._bounds[index]
-        if bound is None:
-            return compare_exact(answer, self._golden[index], argument.dtype, poison=-1).mismatches == 0
-        figures = compare_floats(answer, self._golden[index], argument.dtype, bound, poison=-1)
+    def _normal(self) -> list[Golden]:
+        found = self._family("normal")
+        assert found is not None
+        return found[1]
+
+    def _accepted(self, golden: Golden, answer: Raw, family: str) -> bool:
+        """Whether a plane passes as the right answer."""
+        dtype = golden.argument.dtype
+        if not dtype.is_floating:
+            return compare_exact(answer, golden.values, dtype, poison=-1).mismatches == 0
+        bound = golden.bound(self._task, family)
+        figures = compare_floats(answer, golden.values, dtype, bound, poison=-1)
         return not (figures.mismatches or figures.mask_mismatches or figures.rms_error > bound.rms_limit)
 
     def _unsteady(self) -> Iterator[TaskProblem]:
@@ -138,7 +156,7 @@ class CaseCheck:
         second = self._reference.native(self._drawn, self._case)
         for index, argument in enumerate(self._answers):
             same = np.array_equal(self._found[index].view(np.uint8), second[index].view(np.uint8))
-            if same or (not self._task.deterministic and self._accepted(index, second[index])):
+            if same or (not self._task.deterministic and self._close(index, second[index])):
                 continue
             message = (
                 f"case {self._case.name}: output {argument.name} differs between two runs on the same inputs"
@@ -146,12 +164,24 @@ class CaseCheck:
             )
             yield TaskProblem(kind="not_deterministic", message=message)
 
+    def _close(self, index: int, answer: Raw) -> bool:
+        """Whether a second answer passes, for tasks that say that they are not deterministic."""
+        try:
+            golden = golden_case(self._reference, self._case, self._case.seed, "normal", self._lengths)[1]
+        except DroppedFamilyError:
+            return False
+        return self._accepted(golden[index], answer, "normal")
+
     def _constant(self) -> Iterator[TaskProblem]:
+        """Results that are the same for other inputs: another draw, and (where it can judge) the wide family."""
         if not any(isinstance(a, TensorArgument) for a in self._task.inputs):
             return
-        moved = self._reference.double(self._moved_all(), self._case)
+        moved = [self._reference.double(self._moved_all(), self._case)]
+        wide = self._family("wide")
+        if wide is not None:
+            moved.append([golden.values for golden in wide[1]])
         for index, argument in enumerate(self._answers):
-            if argument.name not in self._task.mutates and self._same(index, moved[index]):
+            if argument.name not in self._task.mutates and all(self._same(index, answers[index]) for answers in moved):
                 message = (
                     f"output {argument.name} is constant: it is the same for other inputs (case {self._case.name})"
                 )
@@ -168,8 +198,8 @@ class CaseCheck:
 
     def _same(self, index: int, golden: Raw) -> bool:
         """Whether a golden result of other inputs would pass as this one's."""
-        argument, values = self._answers[index], golden
-        return self._accepted(index, encode(values, argument.dtype) if argument.dtype.is_floating else values)
+        dtype = self._answers[index].dtype
+        return self._accepted(self._normal()[index], encode(golden, dtype) if dtype.is_floating else golden, "normal")
 
     def _independent(self) -> Iterator[TaskProblem]:
         for index, argument in enumerate((*self._task.inputs, *self._task.weights)):
@@ -198,6 +228,7 @@ class CaseCheck:
         if not np.array_equal(raw.reshape(-1).view(np.uint8), self._other[index].reshape(-1).view(np.uint8)):
             yield self._other[index]
         yield draw("wide", raw, profile(raw, argument.dtype), rng)
+        yield draw("wide", raw, profile(raw, argument.dtype).signed, rng)
         yield rng.permutation(raw.reshape(-1)).reshape(raw.shape)
         if not argument.dtype.is_floating:
             flipped = raw ^ raw.dtype.type(1) if raw.dtype.kind in "iu" else ~raw
@@ -205,27 +236,61 @@ class CaseCheck:
 
     def _wrong_answers(self) -> Iterator[TaskProblem]:
         for index, argument in enumerate(self._answers):
-            for name, answer in self._built_in(index):
-                if self._accepted(index, answer):
-                    message = f"output {argument.name}: {name} would pass as a right answer (case {self._case.name})"
-                    yield TaskProblem(kind="accepts_wrong_answer", message=message)
+            for name, answer in _BUILT_IN:
+                for source in self._sources(index) if answer is _copy else (-1,):
+                    if all(self._passes(family, index, answer, source) for family in FAMILIES):
+                        what = name.format((*self._task.inputs, *self._task.weights)[source].name)
+                        message = (
+                            f"output {argument.name}: {what} would pass as a right answer (case {self._case.name})"
+                        )
+                        yield TaskProblem(kind="accepts_wrong_answer", message=message)
 
-    def _built_in(self, index: int) -> Iterator[tuple[str, Raw]]:
-        right = self._found[index]
-        yield "an output of zeros", np.zeros_like(right)
-        argument = self._answers[index]
-        ones = np.ones(right.size)
-        yield (
-            "an output of ones",
-            encode(ones, argument.dtype) if argument.dtype.is_floating else ones.astype(right.dtype),
-        )
-        inputs = zip((*self._task.inputs, *self._task.weights), self._drawn, strict=True)
-        for source, value in inputs:
-            if isinstance(source, TensorArgument) and source.dtype is argument.dtype:
-                copied = plane(value, argument.dtype)
-                if copied.size == right.size:
-                    yield f"a copy of {source.name}", copied
-        if right.size > 1:
-            half = right.copy()
-            half[math.ceil(right.size / 2) :] = 0
-            yield "an output whose second half is zeros", half
+    def _passes(self, family: str, index: int, answer: Answer, source: int) -> bool:
+        """Whether a wrong answer passes in a family; a family that cannot judge lets everything pass."""
+        found = self._family(family)
+        if found is None:
+            return True
+        drawn, golden = found
+        dtype = golden[index].argument.dtype
+        right = encode(golden[index].values, dtype) if dtype.is_floating else golden[index].values
+        wrong = answer(right, plane(drawn[source], dtype) if source >= 0 else right)
+        if answer is _half and right.size < 2:
+            return False
+        return self._accepted(golden[index], wrong, family)
+
+    def _sources(self, index: int) -> Iterator[int]:
+        """Inputs of which this result could be a copy."""
+        for source, argument in enumerate((*self._task.inputs, *self._task.weights)):
+            if isinstance(argument, TensorArgument) and argument.dtype is self._answers[index].dtype:
+                if element_count(argument, self._case) == element_count(self._answers[index], self._case):
+                    yield source
+
+
+Answer = Callable[[Raw, Raw], Raw]
+"""Makes a wrong answer from the right one and a plane of an input."""
+
+
+def _zeros(right: Raw, _: Raw) -> Raw:
+    return np.zeros_like(right)
+
+
+def _ones(right: Raw, _: Raw) -> Raw:
+    return encode(np.ones(right.size), DType.BFLOAT16) if right.dtype == np.uint16 else np.ones_like(right)
+
+
+def _copy(_: Raw, source: Raw) -> Raw:
+    return source
+
+
+def _half(right: Raw, _: Raw) -> Raw:
+    half = right.copy()
+    half[math.ceil(right.size / 2) :] = 0
+    return half
+
+
+_BUILT_IN: tuple[tuple[str, Answer], ...] = (
+    ("an output of zeros", _zeros),
+    ("an output of ones", _ones),
+    ("a copy of {}", _copy),
+    ("an output whose second half is zeros", _half),
+)

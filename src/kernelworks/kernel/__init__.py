@@ -1,0 +1,1 @@
+"""Kernels, verdicts, descriptors: what is common to all targets."""

@@ -17,6 +17,8 @@ Scalar = int | float | bool | str
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 MAX_LENGTH = 1000
+MAX_DEPTH = 100
+"""Nesting that an expression may have; a plain sum of n terms is n deep."""
 
 
 def _ceildiv(a: int, b: int) -> int:
@@ -24,6 +26,8 @@ def _ceildiv(a: int, b: int) -> int:
 
 
 def _next_pow2(a: int) -> int:
+    if a < 0:
+        raise ExpressionError(f"next_pow2: expected a number of at least 0, found {a}")
     return 1 << max(0, a - 1).bit_length()
 
 
@@ -34,7 +38,7 @@ def _log2(a: int) -> int:
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., int], int | None]] = {
-    "min": (min, None),
+    "min": (min, None),  # None: two or more
     "max": (max, None),
     "ceildiv": (_ceildiv, 2),
     "next_pow2": (_next_pow2, 1),
@@ -44,7 +48,7 @@ _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
+    ast.FloorDiv: lambda a, b: a // b,
     ast.Mod: operator.mod,
 }
 _COMPARE: dict[type[ast.cmpop], Callable[[Scalar, Scalar], bool]] = {
@@ -70,7 +74,7 @@ class Expression:
             raise ExpressionError(f"expression: expected at most {MAX_LENGTH} characters, found {len(text)}")
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
-            _check(self._tree, text)
+            _check(self._tree, text, MAX_DEPTH)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise ExpressionError(f"expression {text!r}: expected int arithmetic, found {error}") from error
         self.names: frozenset[str] = frozenset(
@@ -92,54 +96,60 @@ def parse_expression(text: str) -> Expression:
     return Expression(text)
 
 
-def _check(node: ast.expr, text: str) -> None:
+def _check(node: ast.expr, text: str, depth: int) -> None:
+    """Refuse what is not allowed, before anything is evaluated."""
+    if depth == 0:
+        raise ExpressionError(f"expression {text!r}: expected at most {MAX_DEPTH} levels of nesting")
     match node:
         case ast.Constant(value=value):
             if not isinstance(value, (int, float, bool, str)):
                 raise ExpressionError(f"expression {text!r}: expected a number or word, found {value!r}")
-        case ast.Name():
-            return
-        case ast.UnaryOp(op=ast.USub() | ast.UAdd() | ast.Not(), operand=operand):
-            _check(operand, text)
-        case ast.BinOp(left=left, op=op, right=right):
+        case ast.Name(id=name):
+            if name in FUNCTIONS:
+                raise ExpressionError(f"expression {text!r}: expected arguments after {name}, found none")
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() | ast.Not()):
+            pass
+        case ast.BinOp(op=op):
             if type(op) not in _BINARY:
                 raise ExpressionError(f"expression {text!r}: expected one of + - * // %, found {type(op).__name__}")
-            _check(left, text)
-            _check(right, text)
-        case ast.BoolOp(values=values):
-            for value in values:
-                _check(value, text)
-        case ast.Compare(left=left, ops=ops, comparators=comparators):
+        case ast.Compare(ops=ops):
             for op in ops:
                 if type(op) not in _COMPARE:
                     raise ExpressionError(f"expression {text!r}: expected a comparison, found {type(op).__name__}")
-            for value in (left, *comparators):
-                _check(value, text)
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            for value in (test, body, orelse):
-                _check(value, text)
+        case ast.BoolOp() | ast.IfExp():
+            pass
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            if name not in FUNCTIONS:
-                raise ExpressionError(f"expression {text!r}: expected one of {sorted(FUNCTIONS)}, found {name!r}")
-            arity = FUNCTIONS[name][1]
-            if not args or (arity is not None and len(args) != arity):
-                raise ExpressionError(
-                    f"expression {text!r}: {name} expects {arity or 'some'} arguments, found {len(args)}"
-                )
-            for value in args:
-                _check(value, text)
+            _check_call(name, len(args), text)
         case _:
             raise ExpressionError(f"expression {text!r}: {type(node).__name__} is not allowed")
+    for operand in _operands(node):
+        _check(operand, text, depth - 1)
+
+
+def _operands(node: ast.expr) -> list[ast.expr]:
+    """The expressions right below one."""
+    if isinstance(node, ast.Call):
+        return node.args
+    return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+
+
+def _check_call(name: str, arguments: int, text: str) -> None:
+    if name not in FUNCTIONS:
+        raise ExpressionError(f"expression {text!r}: expected one of {sorted(FUNCTIONS)}, found {name!r}")
+    arity = FUNCTIONS[name][1]
+    if arguments != arity if arity is not None else arguments < 2:
+        expected = arity if arity is not None else "two or more"
+        raise ExpressionError(f"expression {text!r}: expected {expected} arguments of {name}, found {arguments}")
 
 
 def _evaluate(node: ast.expr, names: Mapping[str, Scalar], text: str) -> Scalar:
     match node:
         case ast.Constant(value=value):
-            return value  # pyright: ignore[reportReturnType]
+            return _scalar(value, text)
         case ast.Name(id=name):
             if name not in names:
                 raise ExpressionError(f"expression {text!r}: unknown name {name!r}, known are {sorted(names)}")
-            return names[name]
+            return _scalar(names[name], text)
         case ast.UnaryOp(op=op, operand=operand):
             value = _evaluate(operand, names, text)
             if isinstance(op, ast.Not):
@@ -178,9 +188,19 @@ def _evaluate(node: ast.expr, names: Mapping[str, Scalar], text: str) -> Scalar:
 
 
 def _number(value: Scalar, text: str) -> int:
-    if isinstance(value, str):
-        raise ExpressionError(f"expression {text!r}: expected a number, found the word {value!r}")
-    return value  # pyright: ignore[reportReturnType]  (floats only come from float params, compared, not indexed)
+    """An operand of arithmetic. Floats are compared and chosen between, never computed with."""
+    if isinstance(value, (str, float)):
+        kind = "word" if isinstance(value, str) else "float"
+        raise ExpressionError(f"expression {text!r}: expected an integer, found the {kind} {value!r}")
+    return int(value)
+
+
+def _scalar(value: object, text: str) -> Scalar:
+    """A constant or the value of a name; integers within int64."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _bounded(value, text)
+    assert isinstance(value, (bool, float, str))
+    return value
 
 
 def _bounded(value: int, text: str) -> int:

@@ -6,8 +6,10 @@ The first comment of the file is YAML: ``/*--- ... ---*/``, in Python lines that
 from __future__ import annotations
 
 import itertools
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,9 +21,14 @@ from kernelworks.kernel.model import Contract, FrontMatter, Kernel, Language, Or
 
 MAX_IDEA_CHARACTERS = 300
 MAX_PARAM_VALUES = 4096
+MAX_POINTS_TRIED = 100_000
+"""Points that are tried against the constraints before a kernel counts as unsatisfiable."""
 DEVICE_FACTS = ("sm_count", "max_shared", "max_block", "subgroup", "l2_bytes")
 DEVICE_ONLY_KEYS = ("workspace", "tensormaps", "setup", "launch")
 KEYS = (*FrontMatter.model_fields, *DEVICE_ONLY_KEYS)
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 120
+_INT64 = range(-(2**63), 2**63)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -112,7 +119,8 @@ class _Fields:
         try:
             node = yaml.compose(body, Loader=yaml.SafeLoader)
             data: Any = yaml.safe_load(body)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
+        except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+            # all but the first and last: explicit tags on text that does not fit them
             mark = getattr(error, "problem_mark", None)
             line = start + (mark.line if mark is not None else 0)
             raise KernelFormatError(line, "YAML", str(getattr(error, "problem", None) or error)) from error
@@ -120,24 +128,34 @@ class _Fields:
             raise KernelFormatError(start, "a YAML mapping", "nothing" if data is None else type(data).__name__)
         self._data = cast(dict[Any, Any], data)
         self._lines: dict[str, int] = {}
-        for key, _ in node.value:
-            name = str(key.value)
-            if name in self._lines:
-                raise KernelFormatError(start + key.start_mark.line, "each key once", f"{name!r} twice")
-            self._lines[name] = start + key.start_mark.line
+        self._note_lines(node, "")
+        for key, value in _pairs(node):
+            prefix = f"{key.value}."
+            if isinstance(value, yaml.MappingNode):
+                self._note_lines(value, prefix)
+            elif isinstance(value, yaml.SequenceNode):
+                for position, item in enumerate(cast(list[yaml.Node], value.value)):
+                    self._lines[f"{prefix}{position}"] = start + item.start_mark.line
         for key in self._data:
             if key not in KEYS:
-                raise KernelFormatError(self.line(str(key)), f"one of {', '.join(KEYS)}", repr(key))
+                raise KernelFormatError(self.line(str(key)), f"one of {', '.join(KEYS)}", _SHOWN.repr(key))
             if key in DEVICE_ONLY_KEYS:
                 raise KernelFormatError(
                     self.line(key), "keys of the function contract", f"{key!r}, which no target of this version honours"
                 )
 
-    def line(self, key: str) -> int:
-        return self._lines.get(key, self._start)
+    def _note_lines(self, mapping: yaml.MappingNode, prefix: str) -> None:
+        for key, _ in _pairs(mapping):
+            name, line = f"{prefix}{key.value}", self._start + key.start_mark.line
+            if name in self._lines:
+                raise KernelFormatError(line, "each key once", f"{key.value!r} twice")
+            self._lines[name] = line
 
-    def _fail(self, key: str, expected: str, found: object) -> KernelFormatError:
-        return KernelFormatError(self.line(key), f"{key}: {expected}", repr(found))
+    def line(self, key: str, item: str | int = "") -> int:
+        return self._lines.get(f"{key}.{item}", self._lines.get(key, self._start))
+
+    def _fail(self, key: str, expected: str, found: object, item: str | int = "") -> KernelFormatError:
+        return KernelFormatError(self.line(key, item), f"{key}: {expected}", _SHOWN.repr(found))
 
     def word(self, key: str, allowed: list[str], default: str | None) -> str:
         value = self._data.get(key, default)
@@ -167,83 +185,93 @@ class _Fields:
             raise self._fail(key, "a mapping of names", value)
         for name in cast(dict[Any, Any], value):
             if not isinstance(name, str) or not _IDENTIFIER.match(name):
-                raise self._fail(key, "names that are identifiers", name)
+                raise self._fail(key, "names that are identifiers", name, str(name))
             if name in FUNCTIONS or name in DEVICE_FACTS:
-                raise self._fail(key, "a name that is not a function or device fact", name)
+                raise self._fail(key, "a name that is not a function or device fact", name, name)
         return cast(dict[str, Any], value)
 
     def words(self, key: str) -> tuple[str, ...]:
-        for value in self._list(key):
+        for position, value in enumerate(self._list(key)):
             if not isinstance(value, str):
-                raise self._fail(key, "words", value)
+                raise self._fail(key, "words", value, position)
         return tuple(self._list(key))
 
     def expressions(self, key: str) -> tuple[str, ...]:
-        return tuple(self._expression(key, value) for value in self._list(key))
+        return tuple(self._expression(key, value, position) for position, value in enumerate(self._list(key)))
 
     def expressions_by_name(self, key: str) -> dict[str, str]:
-        return {name: self._expression(key, value) for name, value in self._mapping(key).items()}
+        return {name: self._expression(key, value, name) for name, value in self._mapping(key).items()}
 
-    def _expression(self, key: str, value: Any) -> str:
+    def _expression(self, key: str, value: Any, item: str | int) -> str:
         if isinstance(value, bool) or not isinstance(value, (str, int)):
-            raise self._fail(key, "an expression", value)
+            raise self._fail(key, "an expression", value, item)
         try:
             parse_expression(str(value))
         except ExpressionError as error:
-            raise KernelFormatError(self.line(key), f"{key}: an expression", error.message) from error
+            raise KernelFormatError(self.line(key, item), f"{key}: an expression", error.message) from error
         return str(value)
 
     def params(self) -> dict[str, tuple[Scalar, ...]]:
         return {name: self._values(name, value) for name, value in self._mapping("params").items()}
 
     def _values(self, name: str, value: Any) -> tuple[Scalar, ...]:
-        listed: Iterable[Any]
+        listed: Sequence[object]
         if isinstance(value, dict) and list(cast(dict[Any, Any], value)) == ["range"]:
-            listed = self._range(name, cast(dict[str, Any], value)["range"])
+            listed = self._range(name, cast(object, value["range"]))
         elif isinstance(value, list):
-            listed = cast(list[Any], value)
+            listed = cast(list[object], value)
         else:
-            raise self._fail("params", f"{name} as a list or {{range: [lo, hi, step]}}", value)
-        values = tuple(listed)
-        if not values:
-            raise self._fail("params", f"at least one value for {name}", [])
-        if len(values) > MAX_PARAM_VALUES:
-            raise self._fail("params", f"at most {MAX_PARAM_VALUES} values for {name}", f"{len(values)} values")
-        for item in values:
+            raise self._fail("params", f"{name} as a list or {{range: [lo, hi, step]}}", cast(object, value), name)
+        if not listed:
+            raise self._fail("params", f"at least one value for {name}", [], name)
+        if len(listed) > MAX_PARAM_VALUES:
+            raise self._fail("params", f"at most {MAX_PARAM_VALUES} values for {name}", f"{len(listed)} values", name)
+        values: list[Scalar] = []
+        for item in listed:
             if not isinstance(item, (int, float, bool, str)) or (isinstance(item, str) and not _IDENTIFIER.match(item)):
-                raise self._fail("params", f"integers, floats, booleans or words for {name}", item)
-            if isinstance(item, float) and item - item != 0:
-                raise self._fail("params", f"finite values for {name}", item)
-        if len({(type(v), v) for v in values}) != len(values):
-            raise self._fail("params", f"distinct values for {name}", list(values))
-        return values
+                raise self._fail("params", f"integers, floats, booleans or words for {name}", item, name)
+            if isinstance(item, float) and not math.isfinite(item):
+                raise self._fail("params", f"finite values for {name}", item, name)
+            if isinstance(item, int) and item not in _INT64:
+                raise self._fail("params", f"64-bit integers for {name}", item, name)
+            values.append(item)
+        if len({(type(v).__name__, v) for v in values}) != len(values):
+            raise self._fail("params", f"distinct values for {name}", values, name)
+        return tuple(values)
 
-    def _range(self, name: str, bounds: Any) -> Iterable[int]:
-        if not (
-            isinstance(bounds, list)
-            and len(cast(list[Any], bounds)) == 3
-            and all(type(b) is int for b in cast(list[Any], bounds))
-        ):
-            raise self._fail("params", f"{name} as range: [lo, hi, step] of integers", bounds)
-        low, high, step = cast(list[int], bounds)
+    def _range(self, name: str, bounds: object) -> range:
+        shown, listed = bounds, cast(list[object], bounds) if isinstance(bounds, list) else list[object]()
+        numbers = [b for b in listed if isinstance(b, int) and not isinstance(b, bool) and b in _INT64]
+        if len(numbers) != 3 or len(listed) != 3:
+            raise self._fail("params", f"{name} as range: [lo, hi, step] of integers", shown, name)
+        low, high, step = numbers
         if step <= 0 or high < low:
-            raise self._fail("params", f"{name} as a range with lo <= hi and step > 0", bounds)
+            raise self._fail("params", f"{name} as a range with lo <= hi and step > 0", shown, name)
+        if (high - low) // step >= MAX_PARAM_VALUES:
+            raise self._fail("params", f"at most {MAX_PARAM_VALUES} values for {name}", shown, name)
         return range(low, high + 1, step)
 
     def flags(self) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
         for name, value in self._mapping("flags").items():
-            if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in cast(list[Any], value)):
-                raise self._fail("flags", f"{name} as a list of compiler flags", value)
-            found[name] = tuple(cast(list[str], value))
+            listed = cast(list[object], value) if isinstance(value, list) else []
+            words = tuple(v for v in listed if isinstance(v, str))
+            if not words or len(words) != len(listed):
+                raise self._fail("flags", f"{name} as a list of compiler flags", cast(object, value), name)
+            found[name] = words
         return found
 
 
-def points(front: FrontMatter) -> Iterator[Params]:
-    """Every point of the params in listing order (the last name varies fastest), constraints not applied."""
-    names = list(front.params)
-    for values in itertools.product(*(front.params[n] for n in names)):
-        yield dict(zip(names, values, strict=True))
+def _pairs(mapping: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
+    return cast(list[tuple[yaml.Node, yaml.Node]], mapping.value)
+
+
+def points(front: FrontMatter, fixed: Params | None = None) -> Iterator[Params]:
+    """Points that agree with ``fixed``, in listing order (the last name varies fastest), constraints not applied."""
+    chosen = fixed or {}
+    values = [(chosen[name],) if name in chosen else listed for name, listed in front.params.items()]
+    for point in itertools.product(*values):
+        yield dict(zip(front.params, point, strict=True))
 
 
 def holds(expressions: Iterable[str], names: Mapping[str, Scalar]) -> bool:
@@ -259,17 +287,20 @@ def default_point(front: FrontMatter, names: Mapping[str, Scalar], fixed: Params
     """The first point, in listing order, that agrees with ``fixed`` and satisfies the constraints for these sizes.
 
     Raises:
-        KernelError: a fixed param is unknown or not listed, or no point satisfies the constraints.
+        KernelError: a fixed param is unknown or not listed, or none of the first 100,000 points satisfies the
+            constraints.
         ExpressionError: a constraint uses an unknown name.
     """
     for name, value in fixed.items():
         if name not in front.params or not any(type(v) is type(value) and v == value for v in front.params[name]):
             raise KernelError(f"param {name}: expected one of {list(front.params.get(name, ()))}, found {value!r}")
-    for point in points(front):
-        if all(point[name] == value for name, value in fixed.items()) and holds(front.constraints, {**names, **point}):
+    for point in itertools.islice(points(front, fixed), MAX_POINTS_TRIED):
+        if holds(front.constraints, {**names, **point}):
             return point
+    total = math.prod(len(values) for name, values in front.params.items() if name not in fixed)
+    among = f" among the first {MAX_POINTS_TRIED} of {total} points" if total > MAX_POINTS_TRIED else ""
     raise KernelError(
-        f"constraints: expected a point that satisfies {list(front.constraints)}, found none for {dict(names)}"
+        f"constraints: expected a point that satisfies {list(front.constraints)}, found none for {dict(names)}{among}"
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,7 @@ class Kernel(Frozen):
     path: str = ""
     """As the user gave it; empty for proposed kernels."""
 
-    @cached_property
+    @property
     def id(self) -> str:
         """Content hash: 16 hex digits over text, params and flags."""
         point = repr((sorted(self.params.items()), sorted(self.flags.items())))

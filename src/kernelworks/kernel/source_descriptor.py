@@ -27,7 +27,9 @@ from kernelworks.kernel.source_tree import (
 MAX_EVIDENCE = 4
 _SHOWN_CHARACTERS = 80
 
-_LOAD = re.compile(r"(?:vld[1-4]q?_\w+|svld[1-4]\w*|_mm\d*_(?:load|loadu|maskload|maskz_loadu|mask_loadu|lddqu)_?\w*)\Z")
+_LOAD = re.compile(
+    r"(?:vld[1-4]q?_\w+|svld[1-4]\w*|_mm\d*_(?:load|loadu|maskload|maskz_loadu|mask_loadu|lddqu)_?\w*)\Z"
+)
 _BROADCAST = re.compile(r"(?:vld1q?_dup_\w+|vdupq?_n_\w+|svdup\w*|_mm\d*_(?:broadcast|set1)\w*)\Z")
 _STORE = re.compile(r"(?:vst[1-4]q?_\w+|svst[1-4]\w*|_mm\d*_(?:store|storeu|maskstore|mask_storeu)_\w+)\Z")
 _STREAM = re.compile(r"(?:__builtin_nontemporal_\w+|svstnt1\w*|svldnt1\w*|_mm\d*_stream_\w+)\Z")
@@ -45,7 +47,9 @@ _DOT = re.compile(
 )
 _INLINED = frozenset("abs fabs fabsf sqrt sqrtf fma fmaf fmax fmaxf fmin fminf min max".split())
 _REGION = re.compile(r"(?:teams\s+distribute\s+)?parallel\b")
-_DYNAMIC = re.compile(r"schedule\s*\(\s*(?:\w+\s*:\s*)?(?:dynamic|guided|runtime|auto)\b|^(?:parallel\s+)?sections|^task")
+_DYNAMIC = re.compile(
+    r"schedule\s*\(\s*(?:\w+\s*:\s*)?(?:dynamic|guided|runtime|auto)\b|^(?:parallel\s+)?sections|^task"
+)
 _COLLAPSE = re.compile(r"\bcollapse\s*\(\s*(?!1\s*\))\w+")
 _COMBINE = re.compile(r"^(?:critical|atomic)\b")
 _ATOMIC_CALL = re.compile(r"(?:__atomic_\w+|__sync_\w+|(?:.*[.>])?fetch_(?:add|sub|max|min|or|and)|(?:.*[.>])?lock)\Z")
@@ -92,9 +96,7 @@ class _Facts:
             levels[axis] = standing[0][1] if standing else 0
             for _, level, node, reason, _ in standing[:MAX_EVIDENCE]:
                 line, shown = f"line {node.start_point[0] + 1}", text_of(node)[:_SHOWN_CHARACTERS]
-                evidence.append(
-                    Evidence(axis=axis, address=line, instruction=shown, reason=f"level {level}: {reason}")
-                )
+                evidence.append(Evidence(axis=axis, address=line, instruction=shown, reason=f"level {level}: {reason}"))
         return Descriptor(
             memory=levels["memory"],
             compute=levels["compute"],
@@ -163,7 +165,12 @@ def _computes(node: tree_sitter.Node) -> bool:
     while above is not None and above.type in ("binary_expression", "parenthesized_expression"):
         above = above.parent
     in_index = above is not None and above.type == "subscript_argument_list"
-    arithmetic = node.type == "binary_expression" and text_of(node.child_by_field_name("operator")) in ("+", "-", "*", "/")
+    arithmetic = node.type == "binary_expression" and text_of(node.child_by_field_name("operator")) in (
+        "+",
+        "-",
+        "*",
+        "/",
+    )
     return arithmetic and not in_index and (above is None or above.type != "for_statement")
 
 
@@ -321,7 +328,7 @@ def _regions(source: Source, name: str, active: set[str]) -> int:
 
 def _regions_below(source: Source, node: tree_sitter.Node, active: set[str], loops: tuple[LoopNode, ...]) -> int:
     total = 0
-    branches = dict.fromkeys(("consequence", "alternative"), 0)
+    branches: dict[str, int] = {"consequence": 0, "alternative": 0}
     for item in visit(node):
         here = 1 if _REGION.match(pragma_of(item.node)) else 0
         if item.node.type == "call_expression":

@@ -202,13 +202,12 @@ def _function_name(function: tree_sitter.Node) -> str:
 
 
 def _innermost_name(declarator: tree_sitter.Node) -> str:
-    current: tree_sitter.Node | None = declarator
-    while current is not None:
+    current = declarator
+    while True:
         following = current.child_by_field_name("declarator") or current.child_by_field_name("name")
         if following is None:
             return text_of(current)
         current = following
-    return ""
 
 
 def _inside_function(node: tree_sitter.Node) -> bool:

@@ -129,6 +129,8 @@ class Verdict(Frozen):
             raise ValueError(f"verdict {self.kernel}: a speed-up goes with status correct only, found {self.status}")
         if measured != (self.decision is not None) or measured != (self.time_ms is not None):
             raise ValueError(f"verdict {self.kernel}: speedup, decision and time_ms come together or not at all")
+        if not measured and (self.speedup_low is not None or self.speedup_high is not None):
+            raise ValueError(f"verdict {self.kernel}: an interval goes with a speed-up only")
         if measured:
             low, high = self.speedup_low, self.speedup_high
             if low is None or high is None or not 0 < low <= high:

@@ -17,7 +17,7 @@ from kernelworks.kernel.elf import Image
 from kernelworks.kernel.x86_decode import Decoder
 from kernelworks.kernel.x86_isa import CONDITIONAL_JUMPS, ENDS, PADDING, Immediate, Instruction, Memory, Register
 
-MAX_INSTRUCTIONS = 200_000
+MAX_INSTRUCTIONS = 50_000
 _NO_RETURN = re.compile(
     r"(?:abort|_?exit|quick_exit|_Exit|longjmp|pthread_exit|__stack_chk_fail|__chk_fail|__assert_fail|__cxa_(?:re)?throw"
     r"|__cxa_bad_cast|__cxa_throw_\w+|_Unwind_Resume|_ZSt9terminatev|_ZSt\d+__throw_\w+|_ZSt\d+__glibcxx_assert_fail\w*)\Z"

@@ -65,11 +65,12 @@ class Target(Protocol):
         """Build, load and run one tiny kernel; never raises for what is missing, says it."""
         ...
 
-    def build(self, task: Task, kernel: Kernel) -> Artefact | BuildFailure:
-        """Compile one kernel with its params, or say why not.
+    def build(self, task: Task, kernel: Kernel, *, timeout_s: float = 60.0) -> Artefact | BuildFailure:
+        """Compile one kernel with its params within the time, or say why not.
 
         Raises:
             EnvironmentLackError: no compiler.
+            KernelError: the kernel breaks a rule of the target.
         """
         ...
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from kernelworks.data import Frozen
-from kernelworks.targets.base import BuildFailure
+from kernelworks.targets.base import BuildFailure, Diagnostic
 from kernelworks.targets.diagnostics import first_error, parse_diagnostics
 from kernelworks.targets.gate import BuildGate
 from kernelworks.targets.process import Finished, Limits, run_compiler
@@ -125,6 +125,8 @@ def _failure(finished: Finished, limits: Limits) -> Failed:
     environment = False
     if finished.outcome == "killed":
         reason, environment = "out of host memory while compiling: the compiler was killed twice, once alone", True
+    elif finished.outcome == "stopped":
+        reason, environment = "the build was stopped", True
     elif finished.outcome == "out_of_time":
         reason = f"the compiler was ended at its limit of {limits.time_s:g} s"
     elif finished.outcome == "out_of_memory":
@@ -132,13 +134,12 @@ def _failure(finished: Finished, limits: Limits) -> Failed:
     elif "No space left on device" in finished.output:
         reason, environment = "no space left on the device that holds the build folder", True
     else:
-        reason = _first_reason(finished)
+        reason = _first_reason(finished, diagnostics)
     said = BuildFailure(diagnostics=diagnostics, log=finished.output, reason=reason, environment=environment)
     return Failed(said, lasting=not environment and finished.outcome != "out_of_time")
 
 
-def _first_reason(finished: Finished) -> str:
-    diagnostics = parse_diagnostics(finished.output)
+def _first_reason(finished: Finished, diagnostics: tuple[Diagnostic, ...]) -> str:
     error = first_error(diagnostics)
     if error is None:
         last = next((line for line in reversed(finished.output.splitlines()) if line.strip()), "no message")

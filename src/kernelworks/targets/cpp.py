@@ -57,13 +57,10 @@ class CppTarget:
 
     name = "cpp"
 
-    def __init__(
-        self, *, cache: BuildCache | None = None, gate: BuildGate | None = None, limits: Limits | None = None
-    ) -> None:
+    def __init__(self, *, cache: BuildCache | None = None, gate: BuildGate | None = None) -> None:
         """``gate``: by default the one that all builds and timings of this process share."""
         self._cache = cache or BuildCache()
         self._gate = gate or process_gate()
-        self._limits = limits or Limits()
         self._finding = threading.Lock()
         self._measuring = threading.Lock()
         self._toolchain: Toolchain | None = None
@@ -79,7 +76,7 @@ class CppTarget:
             self._toolchain = self._toolchain or find_toolchain(self._gate)
             return self._toolchain
 
-    def build(self, task: Task, kernel: Kernel) -> Artefact | BuildFailure:
+    def build(self, task: Task, kernel: Kernel, *, timeout_s: float = 60.0) -> Artefact | BuildFailure:
         """Compile a kernel at its point for the first timed case, or say why not.
 
         A failure of the environment (``environment``) or at a limit is not remembered, any other is. Lines of
@@ -101,7 +98,7 @@ class CppTarget:
         flags = (*toolchain.base_flags, *chosen_flags(kernel), *definitions(bindings))
         entry = self._cache.fetch(
             _key(toolchain, flags, kernel.text, prototype(task)),
-            partial(self._make, task, toolchain, Compilation(kernel.text, flags, self._limits), bindings),
+            partial(self._make, task, toolchain, Compilation(kernel.text, flags, Limits(time_s=timeout_s)), bindings),
         )
         build = entry.build
         if build.failure is not None:
@@ -187,7 +184,7 @@ class CppTarget:
         task = _tiny_task()
         kernel = parse_kernel(_PROBE_KERNEL, Language.CPP, Origin(proposer="file"))
         with tempfile.TemporaryDirectory(prefix="kernelworks-") as folder:
-            fresh = CppTarget(cache=BuildCache(Path(folder)), gate=self._gate, limits=self._limits)
+            fresh = CppTarget(cache=BuildCache(Path(folder)), gate=self._gate)
             built = fresh.build(task, kernel)
             if isinstance(built, BuildFailure):
                 return f"{self.toolchain().label} does not build a tiny kernel: {built.reason}"

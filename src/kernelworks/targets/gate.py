@@ -29,6 +29,7 @@ class BuildGate:
         self._slots = slots if slots is not None else _default_slots()
         self._changed = threading.Condition()
         self._running: set[int] = set()
+        self._ended: set[int] = set()
         self._someone_alone = False
         self._waiting_alone = 0
         self._timings = 0
@@ -92,6 +93,7 @@ class BuildGate:
                     os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
                 self._running.discard(child.pid)
+                self._ended.discard(child.pid)
                 if alone:
                     self._someone_alone = False
                 self._changed.notify_all()
@@ -107,7 +109,13 @@ class BuildGate:
     def kill_running(self) -> None:
         """End every compiler that runs now; their builds report that they were stopped."""
         with self._changed:
+            self._ended |= self._running
             self._signal_all(signal.SIGKILL)
+
+    def was_ended(self, pid: int) -> bool:
+        """Whether ``kill_running`` ended this compiler, to be asked while it is not yet reaped."""
+        with self._changed:
+            return pid in self._ended
 
     def _start(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str], alone: bool) -> subprocess.Popen[bytes]:
         with self._changed:

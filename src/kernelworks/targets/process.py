@@ -23,6 +23,9 @@ _LIMITED = ("/bin/sh", "-c", 'ulimit -c 0; ulimit -t "$1"; ulimit -f "$2"; shift
 _SIGNALS_IN_OUTPUT = ("Killed signal terminated program", "unable to execute command: Killed")
 
 
+Outcome = Literal["exited", "killed", "stopped", "out_of_time", "out_of_memory"]
+
+
 @dataclass(frozen=True)
 class Limits:
     """What one compiler process may use. ``time_s`` leaves out pauses for timings."""
@@ -38,8 +41,10 @@ class Limits:
 class Finished:
     """How a compiler ended."""
 
-    outcome: Literal["exited", "killed", "out_of_time", "out_of_memory"]
-    """``killed``: by a signal that was not ours, as the kernel does when the host's memory is exhausted."""
+    outcome: Outcome
+    """``killed``: by a signal that was not ours, as the kernel does when the host's memory is exhausted.
+    ``stopped``: by ``BuildGate.kill_running``.
+    """
     returncode: int
     output: str
     """Decoded as UTF-8 with replacement; what is beyond the cap is dropped and said."""
@@ -74,7 +79,7 @@ def _watch(gate: BuildGate, child: subprocess.Popen[bytes], limits: Limits) -> F
     os.set_blocking(pipe, False)
     output = _Output()
     deadline_s = gate.clock_s() + limits.time_s
-    outcome: Literal["exited", "killed", "out_of_time", "out_of_memory"] = "exited"
+    outcome: Outcome = "exited"
     pause_s = 0.001
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
@@ -96,7 +101,7 @@ def _watch(gate: BuildGate, child: subprocess.Popen[bytes], limits: Limits) -> F
             output.drain(pipe)
     text = output.text()
     if status == -signal.SIGKILL or (status != 0 and any(words in text for words in _SIGNALS_IN_OUTPUT)):
-        outcome = "killed"
+        outcome = "stopped" if gate.was_ended(child.pid) else "killed"
     return Finished(outcome, status, text)
 
 

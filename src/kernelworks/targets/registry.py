@@ -1,10 +1,8 @@
-"""Finding targets by name through the entry points of the installed packages."""
+"""Finding targets by name among the plug-ins of the installed packages."""
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
-
-from kernelworks.errors import EnvironmentLackError, UsageError
+from kernelworks.plugins import load_plugin, plugin_names
 from kernelworks.targets.base import Target
 
 GROUP = "kernelworks.targets"
@@ -12,7 +10,7 @@ GROUP = "kernelworks.targets"
 
 def available_targets() -> tuple[str, ...]:
     """Names of all registered targets, sorted; nothing is imported."""
-    return tuple(sorted(_registered()))
+    return plugin_names(GROUP)
 
 
 def get_target(name: str) -> Target:
@@ -20,31 +18,7 @@ def get_target(name: str) -> Target:
 
     Raises:
         UsageError: no target, or more than one, has this name.
-        EnvironmentLackError: the package behind the target cannot be imported.
+        EnvironmentLackError: the package behind it cannot be imported.
     """
-    found = _registered().get(name, [])
-    if not found:
-        names = ", ".join(available_targets()) or "none"
-        raise UsageError(f"target {name!r}: expected one of the registered targets ({names})")
-    if len(found) > 1:
-        values = " and ".join(point.value for point in found)
-        raise UsageError(f"target {name!r}: expected one package that offers it, found {values}")
-    try:
-        factory = found[0].load()
-    except (ImportError, AttributeError) as error:
-        raise EnvironmentLackError(
-            f"target {name!r} cannot be loaded from {found[0].value}: {error}",
-            mend="reinstall the package that offers it",
-        ) from error
-    target: Target = factory()
-    return target
-
-
-def _registered() -> dict[str, list[EntryPoint]]:
-    """Distinct entry points by name (a package that is seen twice on ``sys.path`` counts once)."""
-    found: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=GROUP):
-        same_name = found.setdefault(point.name, [])
-        if all(point.value != other.value for other in same_name):
-            same_name.append(point)
-    return found
+    made: Target = load_plugin(GROUP, "target", name)()
+    return made

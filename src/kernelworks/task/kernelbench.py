@@ -83,7 +83,10 @@ class KernelBenchSource:
             base.variant,
             lambda changed, whole: file.look({**fixed, **changed}, whole=whole).variant,
         )
-        looks = [("main", CaseRole.TIMED, base, {}), ("seed", CaseRole.CHECK, base, {})]
+        looks: list[tuple[str, CaseRole, Look, Mapping[str, Any]]] = [
+            ("main", CaseRole.TIMED, base, {}),
+            ("seed", CaseRole.CHECK, base, {}),
+        ]
         looks += [(name, role, file.look({**fixed, **changed}), changed) for name, role, changed in varied]
         task = _task(path, digest(read_text(path), overrides), looks)
         return LoadedKernelBenchTask(task, file, fixed, base.template)

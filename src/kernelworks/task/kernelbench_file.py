@@ -254,7 +254,7 @@ def _hyper_parameters(model: Any, init: Sequence[Any], path: Path) -> dict[str, 
         numbers: dict[str, Any] = {f"H_{name.upper()}": value}
         if is_sequence(value):
             numbers = {f"H_{name.upper()}_{k}": item for k, item in enumerate(value)}
-        for constant, number in numbers.value():
+        for constant, number in numbers.items():
             if isinstance(number, bool | int | float):
                 if constant in found:
                     raise TaskError(f"{path}: expected distinct constants, found {constant} twice")
@@ -266,7 +266,8 @@ def _make_buffers(model: Any) -> None:
     """Register tensors that modules hold as plain attributes, so that they are arguments like any weight."""
     torch = torch_module()
     for module in model.modules():
-        for name, value in list(vars(module).items()):
-            if isinstance(value, torch.Tensor):
-                delattr(module, name)
-                module.register_buffer(name, value.detach(), persistent=False)
+        attributes: dict[str, Any] = module.__dict__
+        held = {name: value for name, value in attributes.items() if isinstance(value, torch.Tensor)}
+        for name, value in held.items():
+            delattr(module, name)
+            module.register_buffer(name, value.detach(), persistent=False)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from kernelworks.errors import TaskError
 from kernelworks.task.annotations import Signature, read_signature
@@ -27,6 +27,7 @@ from kernelworks.task.lazytorch import (
     double_precision,
     fake_mode,
     fake_mode_of,
+    is_sequence,
     own_contiguous,
     quiet,
     to_double,
@@ -102,8 +103,8 @@ class PythonSource:
         """
         with foreign_code(Path(module), f"importing {module!r}"):
             imported = importlib.import_module(module)
-        function = getattr(imported, name, None)
-        if not isinstance(function, TaskFunction):
+        function: object = vars(imported).get(name)
+        if not _is_task(function):
             listed = ", ".join(_declared(imported)) or "none"
             raise TaskError(f"{module}:{name}: expected the name of a function under @task, found none ({listed})")
         path = Path(imported.__file__ or module)
@@ -221,9 +222,9 @@ class LoadedPythonTask:
         names = [a.name for a in self.task.inputs]
         values: list[Any] = []
         for name, array in zip(names, arrays, strict=True):
-            value: Any = array
-            if isinstance(array, np.ndarray):
-                wide = {"f": np.float64, "c": np.complex128}.get(array.dtype.kind) if double else None
+            value = array
+            if _is_array(array):
+                wide: Any = {"f": np.float64, "c": np.complex128}.get(array.dtype.kind) if double else None
                 value = array.astype(wide or array.dtype, copy=name in self.task.mutates)
                 if name not in self.task.mutates:
                     value = value.view()
@@ -339,12 +340,16 @@ def _parse_case_overrides(
     return {name: parse_value(name, text, samples[name]) for name, text in overrides.items()}
 
 
+def _is_task(value: object) -> TypeGuard[TaskFunction[..., Any]]:
+    return isinstance(value, TaskFunction)
+
+
 def _declared(module: ModuleType) -> dict[str, TaskFunction[..., Any]]:
     """The tasks that a module itself declares, by name; imported ones are not its own."""
     return {
         name: value
         for name, value in vars(module).items()
-        if isinstance(value, TaskFunction) and value.function.__module__ == module.__name__
+        if _is_task(value) and value.function.__module__ == module.__name__
     }
 
 
@@ -374,17 +379,22 @@ def _listed(returned: Any) -> list[Any]:
     return [returned]
 
 
+def _is_array(value: Any) -> bool:
+    import numpy as np
+
+    return isinstance(value, np.ndarray)
+
+
 def _aliases(output: Any, values: Sequence[Any]) -> bool:
     import numpy as np
 
-    arrays = [v for v in values if isinstance(v, np.ndarray)]
-    return isinstance(output, np.ndarray) and any(np.may_share_memory(output, v) for v in arrays)
+    return _is_array(output) and any(np.may_share_memory(output, v) for v in values if _is_array(v))
 
 
 def _as_array(output: Any) -> Any:
     import numpy as np
 
-    return np.asarray(output, order="C") if isinstance(output, np.ndarray | np.generic) else output
+    return np.asarray(output, order="C") if _is_array(output) or issubclass(type(output), np.generic) else output
 
 
 def _changed(task: str, argument: str) -> str:

@@ -127,7 +127,7 @@ def trace_reference(
     try:
         program = _export(Flat(), _with_scalar_tensors(inputs))
         specialised: list[str] = []
-        if any(not _is_tensor(node.meta["val"]) for node in program.graph.nodes if _makes_value(node)):
+        if any(not _is_tensor(_value(node)) for node in program.graph.nodes if _makes_value(node)):
             raise _NeedsScalarsError("it computes with numbers taken out of tensors")
     except Exception as error:
         if not scalars:
@@ -272,7 +272,7 @@ class _Converter:
 
     def _expanded(self, node: Any, index: int, tensor: Any, value: Value) -> Ref:
         """Result ``index`` of ``broadcast_tensors``: an expand of its own, or the tensor itself."""
-        if value.shape == tuple(tensor.meta["val"].shape):
+        if value.shape == tuple(_value(tensor).shape):
             return self.refs[tensor.name]
         args = (self._encode(tensor), list(value.shape), False)
         name = self._free_name(f"{node.name}_{index}")
@@ -290,7 +290,7 @@ class _Converter:
         if base not in _IDENTITIES | _RESHAPES | _EXPANDS | _CASTS | {"permute", "transpose"}:
             return None
         source = args[0]
-        before, after = source.meta["val"], node.meta["val"]
+        before, after = _value(source), _value(node)
         if base == "view" and len(args) > 1 and isinstance(args[1], torch.dtype):  # reinterprets bits
             return None
         if base in {"permute", "transpose"}:
@@ -359,13 +359,13 @@ def _normalise(op: str, node: Any, args: list[Any], kwargs: dict[str, Any]) -> t
     if base in _EXPANDS:
         return "aten.expand.default", [args[0], _shape(node), False], {}
     if base in _CASTS:
-        return "aten.to.dtype", [args[0], node.meta["val"].dtype], {}
+        return "aten.to.dtype", [args[0], _value(node).dtype], {}
     if base == "rsub":
         return "aten.sub.Tensor", [args[1], args[0]], {"alpha": args[2] if len(args) > 2 else kwargs.get("alpha", 1)}
     if base in _ARITHMETIC and overload == "Scalar":
         alpha = {"alpha": args[2]} if len(args) > 2 else {}
         return f"aten.{base}.Tensor", args[:2], {**alpha, **kwargs}
-    dims = _permutation(base, args, args[0].meta["val"].dim()) if base in _PERMUTES else None
+    dims = _permutation(base, args, _value(args[0]).dim()) if base in _PERMUTES else None
     if dims is not None:
         return "aten.permute.default", [args[0], dims], {}
     return f"{namespace}.{base}.{overload}", args, kwargs
@@ -390,12 +390,19 @@ def _permutation(base: str, args: Sequence[Any], rank: int) -> list[int] | None:
     return None
 
 
+def _value(node: Any) -> Any:
+    """What a node makes, as torch.fx knows it: a tensor or several."""
+    if "val" not in node.meta:
+        raise TaskError(f"the reference cannot be traced: {one_line(node.target)} gives no tensor")
+    return node.meta["val"]
+
+
 def _shape(node: Any) -> list[int]:
-    return [int(size) for size in node.meta["val"].shape]
+    return [int(size) for size in _value(node).shape]
 
 
 def _values(node: Any) -> tuple[Value, ...]:
-    found: Any = node.meta["val"]
+    found: Any = _value(node)
     tensors = found if is_sequence(found) else [found]
     return tuple(
         Value(

@@ -60,6 +60,15 @@ def _plain_json(value: Any) -> str:
     return json.dumps(value)
 
 
+def _flags(recipe: Recipe) -> dict[str, list[str]]:
+    flags: dict[str, list[str]] = {}
+    if recipe.math == "libmvec":
+        flags["FAST"] = ["-ffast-math"]
+    if recipe.style == "plain":
+        flags["SCALAR"] = ["-fno-tree-vectorize"]
+    return flags
+
+
 def idea_of(program: Program, recipe: Recipe) -> str:
     """The strategy in words, at most 300 characters."""
     layout = {
@@ -95,7 +104,8 @@ def _context(
         "idea": idea_of(program, recipe),
         "params": {name: list(values) for name, values in choices.params(recipe, program.layout).items()},
         "covers": list(program.guards),
-        "flags": {"FAST": ["-ffast-math"]} if recipe.math == "libmvec" else {},
+        "flags": _flags(recipe),
+        "math_header": recipe.math == "libmvec",
         "errno": ("sqrt", lane) in emitter.functions,
         "vector": vector,
         "layout": program.layout.name,

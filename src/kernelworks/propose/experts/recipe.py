@@ -45,6 +45,14 @@ KNOBS: dict[str, dict[str, str]] = {
 
 # Constructs that fast-math would break: they tell NaN or infinity apart, or rely on exact rounding.
 _EXACT = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "where", "maximum", "minimum", "finite_or_zero", "round"})
+# knob, value, other knob, values that it excludes, what to use instead. Lines that are read again soon must not leave
+# the caches; a private row does not live from one parallel region to the next.
+_EXCLUDED = (
+    ("math", "libmvec", "style", ("vector",), ("simd",)),
+    ("stores", "stream", "style", ("simd", "plain"), ("vector",)),
+    ("fusion", "phases", "buffer", ("scratch",), ("output", "none")),
+    ("buffer", "output", "stores", ("stream",), ("plain",)),
+)
 OWN_FUNCTIONS = frozenset({"exp", "expm1", "log", "log1p", "tanh", "erf"})
 
 
@@ -81,21 +89,26 @@ class Choices:
     knobs: dict[str, tuple[str, ...]]
     lanes: tuple[int, ...]
 
-    def settle(self, recipe: Recipe) -> Recipe:
-        """The nearest recipe that means something: values that do not apply are replaced by the first that does."""
+    def settle(self, recipe: Recipe, turned: str = "") -> Recipe:
+        """The nearest recipe that means something.
+
+        Values that do not apply are replaced by the first that does. Of two values that exclude each other the one
+        of the knob that was ``turned`` stays.
+        """
         for name, values in self.knobs.items():
             if getattr(recipe, name) not in values:
                 recipe = replace(recipe, **{name: values[0]})
-        if recipe.style == "vector" and recipe.math == "libmvec":
-            recipe = replace(recipe, math=self.knobs["math"][0])
-        if recipe.style != "vector" and recipe.stores == "stream":
-            recipe = replace(recipe, stores="plain")
-        if recipe.fusion == "phases" and recipe.buffer == "scratch":
-            recipe = replace(recipe, buffer="none")
-        if recipe.buffer == "output" and recipe.stores == "stream":
-            # A line that is read again soon must not leave the caches.
-            recipe = replace(recipe, stores="plain")
+        for name, value, other, excluded, instead in _EXCLUDED:
+            if getattr(recipe, name) == value and getattr(recipe, other) in excluded:
+                if turned == other:
+                    recipe = replace(recipe, **{name: self._instead(name, value)})
+                else:
+                    possible = [v for v in instead if v in self.knobs[other]]
+                    recipe = replace(recipe, **{other: possible[0] if possible else self.knobs[other][0]})
         return recipe
+
+    def _instead(self, name: str, value: str) -> str:
+        return next(v for v in (*self.knobs[name], *KNOBS[name]) if v != value)
 
     def params(self, recipe: Recipe, layout: Layout) -> dict[str, tuple[int, ...]]:
         """The params of a recipe with their values; the first is the default."""

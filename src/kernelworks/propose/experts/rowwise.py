@@ -184,8 +184,9 @@ def _with_statistics(call: Call, x: Tensor, mean: Tensor, variance: Tensor, eps:
 def _batch_norm(call: Call) -> Tensor:
     """Inference (running statistics) and training (the batch's own); result 0 alone."""
     x, rank = call.tensor(0), len(call.tensor(0).shape)
-    eps = call.number(7, "eps", 1e-5)
-    if not call.get(5, "training", False):
+    without_statistics = call.op.endswith(".no_stats")
+    eps = call.number(5 if without_statistics else 7, "eps", 1e-5)
+    if not without_statistics and not call.get(5, "training", False):
         return _with_statistics(call, x, call.tensor(3), call.tensor(4), eps)
     normal, _, _ = _normalised(call, x, (0, *range(2, rank)), eps)
     return _affine(call, normal, _per_channel(call, call.maybe(1), rank), _per_channel(call, call.maybe(2), rank))
@@ -413,6 +414,7 @@ ROWWISE: dict[str, Operator] = {
     "aten.instance_norm": _instance_norm,
     "aten.batch_norm": _batch_norm,
     "aten._native_batch_norm_legit_functional": _batch_norm,
+    "aten._native_batch_norm_legit.no_stats": _batch_norm,
     "aten.linalg_vector_norm": _vector_norm,
     "aten.norm": _norm,
     "aten.var": lambda call: _variance(call)[0],

@@ -60,7 +60,7 @@ def libm_name(op: str, dtype: DType) -> str:
     return f"__builtin_{name}" + ("f" if dtype is DType.FLOAT32 else "")
 
 
-def literal(value: float | int | bool, dtype: DType) -> str:
+def literal(value: float | bool, dtype: DType) -> str:
     """A number as C++ text, exact for its type."""
     kind = compute_dtype(dtype)
     if kind is DType.BOOL:
