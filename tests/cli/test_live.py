@@ -55,3 +55,12 @@ def test_the_view_lives_on_a_terminal_and_leaves_nothing_behind() -> None:
     written = stream.getvalue()
     assert "rms_norm on Example CPU" in written
     assert written.endswith("\x1b[2K")  # the last act erases the view
+
+
+def test_long_moves_stay_on_their_line() -> None:
+    state = RunState()
+    for event in sample_events():
+        state.take(event.model_copy(update={"move": "m" * 300}) if event.kind == "trying" else event)
+    lines = drawn(state).splitlines()
+    assert sum("mmm" in line for line in lines) == 1
+    assert len({len(line) for line in lines}) == 1

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from support.events import finished_event, sample_events
 
+from kernelworks.app.events import Phase
 from kernelworks.cli.state import RunState
 from kernelworks.kernel.verdict import Status
 
@@ -21,7 +22,7 @@ def test_state_is_the_sum_of_events() -> None:
     assert state.best.kernel == "k1"
     assert state.failures == {Status.WRONG: 1}
     assert list(state.in_flight) == [3]
-    assert state.built == {3}
+    assert state.built == [3]
     assert (state.filled, state.reachable) == (1, 48)
     assert state.phase == "search"
     assert state.move_of(2) == "unroll 2 -> 4"
@@ -63,3 +64,9 @@ def test_a_resumed_run_counts_from_where_it_stopped() -> None:
     assert state.evaluations == 7
     assert state.left_s == pytest.approx(3 * 2.1 / 2)
     assert state.share_done == pytest.approx(0.7)
+
+
+def test_no_time_is_left_once_the_search_is_over() -> None:
+    state = state_after()
+    state.take(Phase(elapsed_s=5.0, name="final"))
+    assert state.left_s is None

@@ -66,7 +66,8 @@ def test_inputs_changed_in_place_are_restored_before_every_call() -> None:
     baselines = Baselines(reference_of(loaded))
     baselines.warm("reference", state)
     baselines.time("reference", state, 3, 0)
-    assert seen == [float(state.drawn[1][0])] * 4
+    assert len(seen) > 3
+    assert set(seen) == {float(state.drawn[1][0])}
     assert np.array_equal(view(state.lanes[0]["y"], DType.FLOAT32), state.drawn[1]), "a candidate's input is untouched"
     state.close()
 

@@ -14,7 +14,7 @@ from kernelworks.evaluate.casestate import compare, poison, view
 from kernelworks.task.graph import Graph, Node, Ref, Value
 from kernelworks.task.model import Case, CaseRole, DType, Task, TensorArgument, Tolerance
 
-Floats = NDArray[np.float32]
+Floats = NDArray[Any]
 Answer = Callable[..., Floats]
 
 OUT = TensorArgument(name="out0", dtype=DType.FLOAT32, shape=("m", "n"), role="output")

@@ -56,6 +56,16 @@ def test_a_weight_of_ones_changes_and_a_mask_does_not(family: str) -> None:
     assert np.array_equal(made(family, hole), hole)
 
 
+@pytest.mark.parametrize("family", FAMILIES[1:])
+def test_triangles_and_symmetry_are_kept(family: str) -> None:
+    upper = np.triu(NORMAL)
+    assert not made(family, upper)[np.tril_indices(64, -1)].any()
+    symmetric = NORMAL + NORMAL.T
+    values = made(family, symmetric)
+    assert np.array_equal(values, values.T)
+    assert not np.array_equal(values, symmetric)
+
+
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16])
 def test_narrow_dtypes_get_a_narrow_range(dtype: DType) -> None:
     raw = encode(RNG.standard_normal(10_000), dtype)
@@ -71,7 +81,6 @@ def test_integers_and_scalars_keep_their_values() -> None:
     x, index = apply_family("wide", task.task, drawn, 1, signed=False)
     assert index is drawn[1]
     assert not np.array_equal(x, drawn[0])
-    assert np.array_equal(x, apply_family("wide", task.task, drawn, 1, signed=False)[0]), (
-        "the same seed gives the same values"
-    )
+    again = apply_family("wide", task.task, drawn, 1, signed=False)[0]
+    assert np.array_equal(x, again), "the same seed gives the same values"
     assert not np.array_equal(x, apply_family("wide", task.task, drawn, 2, signed=False)[0])

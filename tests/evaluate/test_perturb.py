@@ -169,6 +169,38 @@ def test_patches_fit_every_shape(shape: tuple[int, ...], dtype: DType) -> None:
     assert patch.new.shape == patch.where.shape
 
 
+def test_patches_keep_triangles_and_symmetry() -> None:
+    rng = np.random.default_rng(0)
+    square = rng.standard_normal((2, 300, 300)).astype(np.float32)
+    for drawn in (np.triu(square), np.tril(square), square + square.swapaxes(-1, -2)):
+        patched = drawn.copy()
+        patch = make_patch(tensor("x", 2, 300, 300), drawn, rng)
+        assert patch.where.size == np.unique(patch.where).size
+        patched.reshape(-1)[patch.where] = patch.new
+        assert not np.array_equal(patched, drawn)
+        assert not patched[drawn == 0].any()
+        assert np.array_equal(drawn, drawn.swapaxes(-1, -2)) == np.array_equal(patched, patched.swapaxes(-1, -2))
+
+
+def test_integers_that_must_not_be_moved_stay() -> None:
+    def segments(x: Array, ends: Array) -> Array:
+        if (np.diff(ends) < 0).any():
+            raise ValueError("not ascending")
+        return np.add.reduceat(x, ends)
+
+    ends = np.arange(0, 5000, 10)
+    inputs = [tensor("x", "n"), tensor("ends", "k", dtype=DType.INT64)]
+    loaded = numpy_task(segments, inputs, [tensor("y", "k")], {"n": 5000, "k": 500}, fixed={"ends": ends})
+    state = prepared(loaded)
+    perturbation = Perturbation(state, reference_of(loaded))
+    perturbation.apply(0)
+    assert np.array_equal(view(state.shared["ends"], DType.INT64), ends)
+    perturbation.poison(0)
+    run(state, 0, segments)
+    assert perturbation.check(0) is None
+    state.close()
+
+
 def test_the_sample_is_bounded_and_holds_what_changed() -> None:
     size = {"m": 1000, "n": 200}
     loaded = numpy_task(lambda x: x * 2, [tensor("x", "m", "n")], [tensor("y", "m", "n")], size)

@@ -92,7 +92,8 @@ values = st.one_of(
 
 @given(st.dictionaries(names, values, max_size=4), st.text(max_size=60))
 def test_what_yaml_writes_is_read_back(params: dict[str, list[Any]], idea: str) -> None:
-    body = yaml.safe_dump({"contract": "function", "params": params, "idea": idea}, allow_unicode=False)
+    whole = {"contract": "function", "params": params, "idea": idea}
+    body = yaml.safe_dump(whole)  # pyright: ignore[reportUnknownMemberType]  (PyYAML's stubs are incomplete)
     read = parse_front_matter(f"/*---\n{body}---*/\n", Language.CPP)
     assert {name: list(listed) for name, listed in read.params.items()} == params
     assert read.idea == idea

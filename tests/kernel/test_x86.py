@@ -218,8 +218,9 @@ DIFFERENT = {
 @pytest.mark.parametrize("flags", [(V3,), (V4, "-ffast-math", "-mprefer-vector-width=512")], ids=["v3", "v4"])
 def test_different_work_has_different_digests(name: str, flags: tuple[str, ...], compile_cpp: Compile) -> None:
     first, second = DIFFERENT[name]
-    if name == "ordered comparison" and "-ffast-math" in flags:
-        pytest.skip("fast-math makes the two equal")
+    if name == "ordered comparison" and "-ffast-math" in flags:  # without NaN the two are one
+        assert digest(compile_cpp(first, *flags)) == digest(compile_cpp(second, *flags))
+        return
     assert digest(compile_cpp(first, *flags)) != digest(compile_cpp(second, *flags))
 
 

@@ -150,6 +150,22 @@ static thread_local float tile[4096];
         ),
     ),
     Sample(
+        "reduction_scratch",
+        (1, 1, 0),
+        unary(
+            ROWS
+            + """{
+    alignas(64) float lanes[64];
+    for (int k = 0; k < 64; ++k) lanes[k] = 0;
+    __m256 s = _mm256_setzero_ps();
+    for (int64_t c = 0; c < cols; c += 8) s = _mm256_add_ps(s, _mm256_loadu_ps(x + r * cols + c));
+    _mm256_store_ps(lanes, s);
+    for (int64_t half = rows; half > 0; half /= 2) for (int64_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
+    y[r] = lanes[0];
+  }"""
+        ),
+    ),
+    Sample(
         "reused_load",
         (2, 1, 0),
         HEAD
@@ -202,6 +218,24 @@ extern "C" int launch(const float* x, const float* w, float* y, int64_t n) {
     Sample("dot_4", (1, 2, 0), dot(4)),
     Sample("dot_8_without_tile", (1, 2, 0), dot(8)),
     Sample("register_tile", (2, 3, 0), HEAD + GEMM_TILE),
+    Sample(
+        "accumulators_beside_polynomials",
+        (1, 2, 0),
+        unary(
+            """__m256 s[8];
+  for (int u = 0; u < 8; ++u) s[u] = _mm256_setzero_ps();
+  for (int64_t i = 0; i < rows * cols; i += 64)
+    for (int u = 0; u < 8; ++u) {
+      __m256 v = _mm256_loadu_ps(x + i + 8 * u), p = _mm256_set1_ps(0.1f);
+      p = _mm256_fmadd_ps(p, v, _mm256_set1_ps(0.2f));
+      p = _mm256_fmadd_ps(p, v, _mm256_set1_ps(0.3f));
+      p = _mm256_fmadd_ps(p, v, _mm256_set1_ps(0.4f));
+      s[u] = _mm256_fmadd_ps(p, p, s[u]);
+    }
+  for (int u = 0; u < 8; ++u) _mm256_storeu_ps(y + 8 * u, s[u]);"""
+        ),
+        (V4,),
+    ),
     Sample(
         "polynomial",
         (1, 1, 0),
@@ -408,6 +442,81 @@ extern "C" int launch(const float* x, const int32_t* at, float* y, int64_t n) {
   }
   return 0;
 }
+""",
+    ),
+    Sample(
+        "blocked_dot_with_reduction",
+        (1, 2, 2),
+        """
+#include <immintrin.h>
+#include <cstdint>
+extern "C" int launch(const float* x, const float* z, float* y, int64_t rows, int64_t n) {
+  float s=0;
+  #pragma omp parallel for reduction(+:s)
+  for (int64_t r = 0; r < rows; ++r) {
+    __m256 a[4];
+    for (auto& v : a) v = _mm256_setzero_ps();
+    for (int64_t i = 0; i < n; i += 32)
+      for (int k = 0; k < 4; ++k)
+        a[k] = _mm256_fmadd_ps(_mm256_loadu_ps(x + r * n + i + 8 * k), _mm256_loadu_ps(z + i + 8 * k), a[k]);
+    float t[8];
+    _mm256_storeu_ps(t, _mm256_add_ps(_mm256_add_ps(a[0], a[1]), _mm256_add_ps(a[2], a[3])));
+    for (float v : t) s += v;
+  }
+  y[0]=s; return 0;
+}
+""",
+    ),
+    Sample(
+        "parallel_transpose",
+        (2, 0, 2),
+        """
+#include <cstdint>
+extern "C" int launch(const float* __restrict x, float* __restrict y, int64_t rows, int64_t cols) {
+  #pragma omp parallel for schedule(dynamic)
+  for (int64_t r = 0; r < rows; r += 32) for (int64_t q = 0; q < cols; q += 32) {
+    float tile[32][33];
+    for (int i = 0; i < 32; ++i) for (int c = 0; c < 32; ++c) tile[c][i] = x[(r + i) * cols + q + c];
+    for (int c = 0; c < 32; ++c) for (int i = 0; i < 32; ++i) y[(q + c) * rows + r + i] = tile[c][i];
+  }
+  return 0; }
+""",
+    ),
+    Sample(
+        "collapse_in_fixed_shares",
+        (0, 0, 1),
+        """
+#include <cstdint>
+extern "C" int launch(const float* x, float* y, int64_t rows, int64_t cols) {
+  #pragma omp parallel for collapse(2) schedule(static, 4)
+  for (int64_t r = 0; r < rows; r++) for (int64_t c = 0; c < cols; c++) y[c * rows + r] = x[r * cols + c]*2;
+  return 0; }
+""",
+    ),
+    Sample(
+        "threads_of_the_standard_library",
+        (1, 1, 1),
+        """
+#include <thread>
+#include <cstdint>
+extern "C" int launch(const float* __restrict x, float* __restrict y, int64_t n, int64_t k) {
+  std::thread t([=]{ for (int64_t i = 0; i < n/2; ++i) y[i] = x[i]*2; });
+  for (int64_t i = n/2; i < n; ++i) y[i] = x[i]*2;
+  t.join(); return 0; }
+""",
+    ),
+    Sample(
+        "parallel_non_temporal",
+        (3, 1, 1),
+        """
+#include <cstdint>
+#include <immintrin.h>
+extern "C" int launch(const float* x, float* y, int64_t rows, int64_t cols) {
+  #pragma omp parallel for
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = 0; c < cols; c += 8)
+      _mm256_stream_ps(y + r * cols + c, _mm256_mul_ps(_mm256_loadu_ps(x + r * cols + c), _mm256_set1_ps(2)));
+  return 0; }
 """,
     ),
 ]

@@ -88,3 +88,10 @@ def test_archive_shows_64_cells_and_marks_the_best() -> None:
 
 def test_an_empty_archive_draws() -> None:
     assert [e.get("class") for e in parsed(archive_figure(())).iter("rect")] == ["empty"] * 64
+
+
+@pytest.mark.parametrize("speedups", [(1.0, 1.02), (0.9, 1.2), (0.5, 4.0), (0.01, 300.0)])
+def test_any_range_has_some_ticks_and_not_too_many(speedups: tuple[float, ...]) -> None:
+    data = sample_report().model_copy(update={"evaluations": rows_of(*speedups), "winner": None})
+    lines = [e for e in parsed(progress_figure(data)).iter("line") if e.get("class") == "grid"]
+    assert 3 <= len(lines) <= 36

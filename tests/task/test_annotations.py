@@ -29,11 +29,13 @@ def annotated(returns: Any, defaults: tuple[Any, ...] = (), **hints: Any) -> Cal
 
 
 Matrix = Float32[torch.Tensor, "rows 3 cols"]
+Turned = Float32[torch.Tensor, "cols rows"]
+Counts = Int64[torch.Tensor, "k"]
 
 
 def test_tensors_scalars_and_dims_in_order() -> None:
     function = annotated(
-        tuple[Float32[torch.Tensor, "cols rows"], Int64[torch.Tensor, "k"]],
+        tuple[Turned, Counts],
         (0.5, True),
         x=Matrix,
         mask=Bool[torch.Tensor, "rows"],
@@ -123,17 +125,20 @@ def test_refused_annotations(returns: Any, hints: Hints, message: str) -> None:
 def test_refused_parameters() -> None:
     def variadic(*x: Any) -> None: ...
     def by_name(*, x: Any) -> None: ...
-    def bare(x) -> None: ...  # type: ignore[no-untyped-def]  # pyright: ignore
-    def endless(x: float): ...  # type: ignore[no-untyped-def]
 
-    for function, message in (
+    bare: Callable[..., Any] = eval("lambda x: None")
+
+    def endless(x: float): ...
+
+    refused: tuple[tuple[Callable[..., Any], str], ...] = (
         (variadic, "expected a positional parameter, found variadic positional"),
         (by_name, "expected a positional parameter, found keyword-only"),
         (bare, "argument 'x': expected a jaxtyping annotation or float, int, bool, found none"),
         (endless, "expected a return annotation, found none"),
-    ):
+    )
+    for function, message in refused:
         with pytest.raises(TaskError) as caught:
-            read_signature(function, "t")  # pyright: ignore[reportUnknownArgumentType]
+            read_signature(function, "t")
         assert message in str(caught.value)
 
 

@@ -22,7 +22,11 @@ def test_a_declared_function_can_still_be_called() -> None:
         ("main", CaseRole.TIMED, {"rows": 4}),
         ("odd", CaseRole.CHECK, {"rows": 3}),
     ]
-    assert (double.declaration.name, double.declaration.outputs, double.declaration.mutates) == ("other", ("y",), ("x",))
+    assert (double.declaration.name, double.declaration.outputs, double.declaration.mutates) == (
+        "other",
+        ("y",),
+        ("x",),
+    )
 
 
 def test_dims_may_be_called_like_the_arguments_of_case() -> None:

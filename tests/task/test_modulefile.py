@@ -26,6 +26,7 @@ from kernelworks.task.modulefile import (
 FILE = """
 N = 2048 * 2
 M: int = -3
+SHIFTED = 1 << 20
 RATE = 1 / 4
 FLAG = True
 shape = (N, 2)
@@ -45,7 +46,7 @@ endless = 1e999
 
 def test_constants_are_numbers_and_tuples_of_numbers() -> None:
     found = constants(ast.parse(FILE))
-    assert found == {"N": 4096, "M": -3, "RATE": 0.25, "FLAG": True, "fixed": (8, 16), "twice": 2}
+    assert found == {"N": 4096, "M": -3, "SHIFTED": 2**20, "RATE": 0.25, "FLAG": True, "fixed": (8, 16), "twice": 2}
 
 
 def test_override_reaches_derived_constants(tmp_path: Path) -> None:

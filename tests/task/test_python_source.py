@@ -86,7 +86,9 @@ def test_overrides_of_constants_dims_and_scalars(load: Any) -> None:
 
 
 def test_unknown_override_lists_what_there_is(load: Any) -> None:
-    with pytest.raises(TaskError, match=r"--set Q: expected a constant, dim or scalar .*\(COLS, FACTOR, rows, cols, s\)"):
+    with pytest.raises(
+        TaskError, match=r"--set Q: expected a constant, dim or scalar .*\(COLS, FACTOR, rows, cols, s\)"
+    ):
         load(SCALED, Q="1")
     with pytest.raises(TaskError, match="--set rows: expected int"):
         load(SCALED, rows="1.5")
@@ -120,7 +122,7 @@ def test_in_place(load: Any) -> None:
             return x.sum()
         """
     )
-    arrays = [torch.ones(4), torch.ones(4)]
+    arrays: list[Any] = [torch.ones(4), torch.ones(4)]
     total, changed = loaded.run(arrays)
     assert (total.item(), changed.tolist(), arrays[0].tolist()) == (8.0, [2.0] * 4, [1.0] * 4)
     assert loaded.run(arrays, double=True)[1].dtype == torch.float64
@@ -176,8 +178,9 @@ def test_dtypes_and_distributions(load: Any, array: str) -> None:
     loaded = load(DTYPES.replace("ARRAY", array))
     case = loaded.task.cases[0]
     drawn = loaded.make_inputs(case, 0)
-    d, i, u, b, c, f = (np.asarray(a) for a in drawn)
-    assert [str(a.dtype) for a in (d, i, u, b, c, f)] == ["float64", "int32", "uint8", "bool", "complex64", "float32"]
+    arrays: list[Any] = [np.asarray(a) for a in drawn]
+    d, i, u, b, c, f = arrays
+    assert [str(a.dtype) for a in arrays] == ["float64", "int32", "uint8", "bool", "complex64", "float32"]
     assert 2 <= d.min() < d.max() < 3
     assert set(u.tolist()) == {5, 6}
     assert set(i.tolist()) == set(range(-8, 8))
@@ -270,7 +273,7 @@ def test_inputs_by_a_function(load: Any) -> None:
     )
     case = loaded.task.cases[0]
     x, i = loaded.make_inputs(case, 1)
-    assert 0 <= i.min() and i.max() < 50 and x.std() > 0.5
+    assert i.min() >= 0 and i.max() < 50 and x.std() > 0.5
     assert torch.equal(i, loaded.make_inputs(case, 1)[1])
 
 
@@ -329,18 +332,27 @@ def f({of}) -> Float32[Tensor, "n"]:
             task_text('case("a", n=1, s=float("nan"))', of="x: Float32[Tensor, 'n'], s: float"),
             "expected 's' as a number, found NaN",
         ),
-        (task_text('case("a", n=1, s="1")', of="x: Float32[Tensor, 'n'], s: float"), "expected 's' as float, found '1'"),
+        (
+            task_text('case("a", n=1, s="1")', of="x: Float32[Tensor, 'n'], s: float"),
+            "expected 's' as float, found '1'",
+        ),
         (task_text('case("a", n=1, s=1.5)', of="x: Float32[Tensor, 'n'], s: int"), "expected 's' as int, found 1.5"),
         (task_text('case("a", n=1, s=2**63)', of="x: Float32[Tensor, 'n'], s: int"), "expected 's' to fit int64"),
         (task_text('case("a", n=1, s=1)', of="x: Float32[Tensor, 'n'], s: bool"), "expected 's' as bool, found 1"),
         (
             task_text('case("a", n=1)', of="float: Float32[Tensor, 'n']", body="return float"),
-            "expected a name that C allows for a argument, found the keyword 'float'",
+            "expected a name that C allows, found argument 'float'",
         ),
-        (task_text('case("a", auto=1, n=1)', of="x: Float32[Tensor, 'n auto']"), "for a dim, found the keyword 'auto'"),
-        (task_text('case("a", n=1)', of="n: Float32[Tensor, 'n']"), "expected distinct names, found 'n' as argument and dim"),
+        (
+            task_text('case("a", auto=1, n=1)', of="x: Float32[Tensor, 'n auto']"),
+            "expected a name that C allows, found dim 'auto'",
+        ),
+        (
+            task_text('case("a", n=1)', of="n: Float32[Tensor, 'n']"),
+            "expected distinct names, found 'n' as argument and dim",
+        ),
         (task_text('case("a", n=1)', of="out0: Float32[Tensor, 'n']"), "expected distinct names, found 'out0'"),
-        (task_text('case("a", n=1)', of="é: Float32[Tensor, 'n']"), "expected a C identifier as the name of a argument"),
+        (task_text('case("a", n=1)', of="é: Float32[Tensor, 'n']"), "expected a C identifier, found argument 'é'"),
         (task_text(more=', mutates=["q"]'), "expected names of tensor arguments in mutates, found 'q'"),
         (task_text(body="return x.double()"), "output 'out0': expected dtype float32, found float64"),
         (task_text(body="return x[1:]"), "output 'out0': expected shape n=4, found (3,)"),

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kernelworks.app.events import RunEvent
+from kernelworks.app.events import RunEvent, Trying
 from kernelworks.cli.plain import baseline_text, time_left_text
 from kernelworks.cli.state import RunState
 from kernelworks.report.tables import baseline_title, duration, interval, milliseconds, times
@@ -99,12 +99,18 @@ def _best(state: RunState) -> Text:
 
 
 def _trying(state: RunState) -> Text:
-    shown = list(state.in_flight.values())[:SHOWN_IN_FLIGHT]
-    lines = [
-        f"#{t.number} {'on the device' if t.number in state.built else 'building'}: {t.move or t.idea or t.operator}"
-        for t in shown
-    ]
-    rest = len(state.in_flight) - len(shown)
-    if rest > 0:
-        lines.append(f"and {rest} more")
-    return Text("\n".join(lines) or "-")
+    in_order = sorted(state.in_flight, key=lambda number: (number not in state.built, number))
+    lines = [f"#{number} {_where(state, number)}: {_what(state.in_flight[number])}" for number in in_order]
+    rest = len(lines) - SHOWN_IN_FLIGHT
+    shown = lines[:SHOWN_IN_FLIGHT] + ([f"and {rest} more"] if rest > 0 else [])
+    return Text("\n".join(shown) or "-", no_wrap=True, overflow="ellipsis")
+
+
+def _where(state: RunState, number: int) -> str:
+    if number not in state.built:
+        return "building"
+    return "on the device" if number == state.built[0] else "built"
+
+
+def _what(trying: Trying) -> str:
+    return trying.move or trying.idea or trying.operator

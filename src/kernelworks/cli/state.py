@@ -28,8 +28,8 @@ class RunState:
         self.baselines: list[BaselineTimed] = []
         self.in_flight: dict[int, Trying] = {}
         """By the number of the ask, oldest first."""
-        self.built: set[int] = set()
-        """Asks that have been built and wait for the device, or are on it."""
+        self.built: list[int] = []
+        """Asks that have been built, in this order: the first is on the device, the others wait for it."""
         self.evaluations = 0
         self.best: Evaluated | None = None
         self.failures: Counter[Status] = Counter()
@@ -38,7 +38,6 @@ class RunState:
         self.elapsed_s = 0.0
         self.finished: Finished | None = None
         self._moves: dict[int, Trying] = {}
-        self._searching = False
 
     def take(self, event: RunEvent) -> None:
         """Add one event."""
@@ -49,29 +48,32 @@ class RunState:
                 self.evaluations = event.done
             case Phase():
                 self.phase, self.detail = event.name, event.detail
-                self._searching |= event.name == "search"
             case BaselineTimed():
                 self.baselines.append(event)
             case Trying():
                 self.in_flight[event.number] = self._moves[event.number] = event
             case BuildDone():
-                self.built.add(event.number)
+                self.built.append(event.number)
             case Evaluated():
                 self._evaluated(event)
             case Told():
-                self.in_flight.pop(event.number, None)
+                self._leave(event.number)
                 self.filled, self.reachable = event.filled, event.reachable
             case Finished():
                 self.finished = event
 
     def _evaluated(self, event: Evaluated) -> None:
-        self.in_flight.pop(event.number, None)
-        self.built.discard(event.number)
+        self._leave(event.number)
         self.evaluations = event.evaluations
         if event.verdict.status is not Status.CORRECT:
             self.failures[event.verdict.status] += 1
         if event.best:
             self.best = event
+
+    def _leave(self, number: int) -> None:
+        self.in_flight.pop(number, None)
+        if number in self.built:
+            self.built.remove(number)
 
     def move_of(self, number: int) -> str:
         """What the kernel of this ask changes, in words."""
@@ -91,7 +93,7 @@ class RunState:
     @property
     def left_s(self) -> float | None:
         """Estimate of the seconds of search that are left; None before it can be told."""
-        if self.started is None or not self._searching:
+        if self.started is None or self.phase != "search":
             return None
         estimates: list[float] = []
         if self.started.minutes is not None:

@@ -27,6 +27,8 @@ from kernelworks.task.model import TensorArgument, concrete_shape
 
 COMPILE_LIMIT_S = 120.0
 """Time that torch.compile may take for one case."""
+_WARM_RUNS = 6
+_WARM_S = 1.0
 
 
 @dataclass
@@ -37,6 +39,15 @@ class _Program:
     arguments: tuple[Any, ...]
     mutable: list[tuple[Raw, Raw]]
     """Arrays that it changes in place, with their pristine values."""
+
+    def warm(self) -> None:
+        """Run until the heap has found its shape: at least twice, then up to 6 times or one second."""
+        start = time.monotonic()
+        for run in range(_WARM_RUNS):
+            if run >= 2 and time.monotonic() - start > _WARM_S:
+                break
+            self.restore()
+            self.run(*self.arguments)
 
     def restore(self) -> None:
         """Undo changes in place."""
@@ -75,16 +86,13 @@ class Baselines:
             try:
                 with _time_limit(COMPILE_LIMIT_S):
                     program = replace(program, run=_compiled(program.run))
-                    for _ in range(2):
-                        program.restore()
-                        program.run(*program.arguments)
+                    program.warm()
             except Exception as error:  # noqa: BLE001  torch.compile fails in every way there is; the reason is kept
                 first = (str(error).strip() or "no message").splitlines()[0][:300]
                 self._missing[name] = f"torch.compile failed: {type(error).__name__}: {first}"
                 return self.names()
         else:
-            program.restore()
-            program.run(*program.arguments)
+            program.warm()
         self._programs[name, state.key] = program
         return self.names()
 

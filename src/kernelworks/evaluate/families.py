@@ -13,7 +13,7 @@ Values of both signs are tried first, since a task that draws from [0, 1) cannot
 reference then raises or is not finite throughout, the sign of the draw is respected: what was never negative stays so
 (a variance, a probability). Tensors whose draw is *structural* stay as drawn: integers and bools, anything non-finite,
 and a few distinct values many times (masks). A tensor with one single value, such as the fresh weight of a norm, does
-change.
+change. Zeros that a draw places on purpose (a triangular matrix) and symmetry are kept: a kernel may rely on them.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ TIED_FAMILIES = frozenset({"integers", "constant"})
 _CHUNK = 1 << 18
 _SAMPLE = 1 << 16
 _FEW = 16
+_MANY_ZEROS = 0.01
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,10 @@ class Profile:
     zero: bool
     """Not all are positive."""
     structural: bool
+    sparse: bool = False
+    """It holds zeros on purpose: more than one in a hundred values is exactly zero."""
+    symmetric: bool = False
+    """Its last two axes can be exchanged."""
 
     @property
     def signed(self) -> Profile:
@@ -61,7 +66,16 @@ def profile(raw: Raw, dtype: DType) -> Profile:
         return Profile(dtype, negative=False, zero=False, structural=True)
     distinct, lowest = np.unique(values).size, float(values.min())
     few = 1 < distinct <= _FEW and distinct * 4 < values.size
-    return Profile(dtype, lowest < 0 or (distinct == 1 and lowest == 0), lowest <= 0, structural=few)
+    sparse = distinct > 1 and int(np.count_nonzero(values)) < (1 - _MANY_ZEROS) * values.size
+    negative = lowest < 0 or (distinct == 1 and lowest == 0)
+    return Profile(dtype, negative, lowest <= 0, few, sparse, _symmetric(raw))
+
+
+def _symmetric(raw: Raw) -> bool:
+    if raw.ndim < 2 or raw.shape[-1] != raw.shape[-2] or raw.shape[-1] < 2:
+        return False
+    first_row_and_column = np.array_equal(raw[..., 0, :], raw[..., :, 0])
+    return first_row_and_column and np.array_equal(raw, np.swapaxes(raw, -1, -2))
 
 
 def apply_family(family: str, task: Task, drawn: Sequence[Any], seed: int, *, signed: bool) -> list[Any]:
@@ -97,6 +111,10 @@ def draw(family: str, raw: Raw, values: Profile, rng: np.random.Generator) -> Ra
     for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK]
         part[...] = encode(make(part.size), values.dtype)
+    if values.sparse:
+        made[raw == 0] = 0
+    if values.symmetric:
+        made = np.triu(made) + np.swapaxes(np.triu(made, 1), -1, -2)
     return made
 
 

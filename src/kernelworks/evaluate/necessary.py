@@ -79,7 +79,7 @@ def _shows(state: CaseState, reference: Reference, part: Raw, kept: Raw, new: Ra
 
 
 def _values(argument: TensorArgument, raw: Raw, part: Raw, rng: np.random.Generator) -> Iterator[Raw]:
-    """Other values for a line: large ones (they win a maximum), then small; of structural tensors, from elsewhere."""
+    """Other values for a line: such that win a maximum, then a minimum; from elsewhere for structural tensors."""
     values = profile(raw, argument.dtype)
     if values.structural:
         flat = raw.reshape(-1)
@@ -87,6 +87,5 @@ def _values(argument: TensorArgument, raw: Raw, part: Raw, rng: np.random.Genera
         yield flat[rng.integers(0, flat.size, part.size)]
         return
     size = part.size * (2 if argument.dtype is DType.COMPLEX64 else 1)
-    for large in (1.0, -1.0 if values.negative else 0.25):
-        scale = 1e4 if large == 1.0 else 1.0
-        yield encode(large * scale * rng.uniform(1.0, 2.0, size), argument.dtype).view(raw.dtype)
+    for sign in (1.0, -1.0):
+        yield encode(sign * rng.uniform(1e4, 2e4, size), argument.dtype).view(raw.dtype)

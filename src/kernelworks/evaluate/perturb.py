@@ -10,12 +10,14 @@ two.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelworks.errors import TaskError
 from kernelworks.evaluate.casestate import CaseState, Golden, position, view
 from kernelworks.evaluate.compare import CHUNK_ELEMENTS
 from kernelworks.evaluate.families import profile
@@ -38,7 +40,7 @@ _CLEAR = 4.0
 
 @dataclass(frozen=True)
 class Patch:
-    """Spans of one input and what stands there in a variant."""
+    """Flat positions of one input, each once, and what stands there in a variant."""
 
     argument: TensorArgument
     where: NDArray[np.int64]
@@ -139,21 +141,34 @@ class Perturbation:
         tensors = [(a, raw) for a, raw in state.pristine().values() if a.role in roles and raw.size > 0]
         tensors = tensors or [(a, raw) for a, raw in state.pristine().values() if raw.size > 0]
         patches = tuple(make_patch(argument, raw, rng) for argument, raw in tensors)
-        kept = [raw.reshape(-1)[patch.where] for (_, raw), patch in zip(tensors, patches, strict=True)]
-        try:  # the reference reads the pristine arrays: patched for the moment, no copies
-            for (_, raw), patch in zip(tensors, patches, strict=True):
-                raw.reshape(-1)[patch.where] = patch.new
-            changed = self._reference.double(state.drawn, state.case)
-        finally:
-            for (_, raw), patch, old in zip(tensors, patches, kept, strict=True):
-                raw.reshape(-1)[patch.where] = old
+        try:
+            changed = self._golden_of(patches)
+        except TaskError:  # integers that depend on each other (offsets, say) cannot be moved about
+            patches = tuple(patch for patch in patches if patch.argument.dtype.is_floating)
+            changed = self._golden_of(patches)
         budget = SAMPLES // max(1, len(state.golden))
         pairs = zip(state.golden, changed, strict=True)
         return Variant(patches, tuple(_sample(state, golden, values, budget, rng) for golden, values in pairs))
 
+    def _golden_of(self, patches: Sequence[Patch]) -> list[Raw]:
+        """Right answers with these patches; the reference reads the pristine arrays, patched for the moment."""
+        pristine = self._state.pristine()
+        flats = [pristine[patch.argument.name][1].reshape(-1) for patch in patches]
+        kept = [flat[patch.where] for flat, patch in zip(flats, patches, strict=True)]
+        try:
+            for flat, patch in zip(flats, patches, strict=True):
+                flat[patch.where] = patch.new
+            return self._reference.double(self._state.drawn, self._state.case)
+        finally:
+            for flat, patch, old in zip(flats, patches, kept, strict=True):
+                flat[patch.where] = old
+
 
 def make_patch(argument: TensorArgument, raw: Raw, rng: np.random.Generator) -> Patch:
-    """Random spans of a tensor with values from elsewhere in it; floating ones scaled by 0.5 to 1."""
+    """Random spans of a tensor with values from elsewhere in it; floating ones scaled by 0.5 to 1.
+
+    Zeros placed on purpose and symmetry are kept, as in the input families.
+    """
     flat = raw.reshape(-1)
     last = raw.shape[-1] if raw.ndim > 1 else (1 if raw.size < 1 << 16 else 16)
     width = max(1, min(last, _SPAN_ELEMENTS))
@@ -162,14 +177,31 @@ def make_patch(argument: TensorArgument, raw: Raw, rng: np.random.Generator) -> 
     most = max(1, _PATCH_BYTES // (width * raw.dtype.itemsize))
     count = min(slots, most, max(1, round(SHARE * flat.size / width)))
     starts = np.sort(rng.choice(slots, count, replace=False)) * width + offset
-    where = starts[:, None] + np.arange(width)
-    new = flat[rng.integers(0, flat.size - width + 1, count)[:, None] + rng.permutation(width)]
+    where = (starts[:, None] + np.arange(width)).reshape(-1)
+    new = flat[rng.integers(0, flat.size - width + 1, count)[:, None] + rng.permutation(width)].reshape(-1)
     values = profile(raw, argument.dtype)
     if not values.structural:
-        reals = plane(np.ascontiguousarray(new), argument.dtype)
+        reals = plane(new, argument.dtype)
         scaled = decode(reals, argument.dtype) * rng.uniform(0.5, 1.0, reals.size)
-        new = encode(scaled, argument.dtype).view(raw.dtype).reshape(where.shape)
+        new = encode(scaled, argument.dtype).view(raw.dtype)
+    if values.sparse:
+        where, new = where[flat[where] != 0], new[flat[where] != 0]
+    if values.symmetric:
+        where, new = _mirrored(where, new, raw.shape[-1])
     return Patch(argument, where, new)
+
+
+def _mirrored(where: NDArray[np.int64], new: Raw, size: int) -> tuple[NDArray[np.int64], Raw]:
+    """The positions above the diagonals of square matrices and their mirror images, with equal values."""
+    matrix, within = np.divmod(where, size * size)
+    row, column = np.divmod(within, size)
+    above = matrix * size * size + np.minimum(row, column) * size + np.maximum(row, column)
+    above, first = np.unique(above, return_index=True)
+    matrix, within = np.divmod(above, size * size)
+    row, column = np.divmod(within, size)
+    below = matrix * size * size + column * size + row
+    off_diagonal = row != column
+    return np.concatenate([above, below[off_diagonal]]), np.concatenate([new[first], new[first][off_diagonal]])
 
 
 def _sample(state: CaseState, golden: Golden, values: Raw, budget: int, rng: np.random.Generator) -> Sample:

@@ -182,9 +182,7 @@ class CaseCheck:
             moved.append([golden.values for golden in wide[1]])
         for index, argument in enumerate(self._answers):
             if argument.name not in self._task.mutates and all(self._same(index, answers[index]) for answers in moved):
-                message = (
-                    f"output {argument.name} is constant: it is the same for other inputs (case {self._case.name})"
-                )
+                message = f"output {argument.name} is constant: the same for other inputs (case {self._case.name})"
                 yield TaskProblem(kind="constant_output", message=message)
 
     def _moved_all(self) -> list[Any]:
@@ -240,9 +238,7 @@ class CaseCheck:
                 for source in self._sources(index) if answer is _copy else (-1,):
                     if all(self._passes(family, index, answer, source) for family in FAMILIES):
                         what = name.format((*self._task.inputs, *self._task.weights)[source].name)
-                        message = (
-                            f"output {argument.name}: {what} would pass as a right answer (case {self._case.name})"
-                        )
+                        message = f"output {argument.name}: {what} would pass as right (case {self._case.name})"
                         yield TaskProblem(kind="accepts_wrong_answer", message=message)
 
     def _passes(self, family: str, index: int, answer: Answer, source: int) -> bool:
@@ -260,10 +256,12 @@ class CaseCheck:
 
     def _sources(self, index: int) -> Iterator[int]:
         """Inputs of which this result could be a copy."""
+        answer = self._answers[index]
         for source, argument in enumerate((*self._task.inputs, *self._task.weights)):
-            if isinstance(argument, TensorArgument) and argument.dtype is self._answers[index].dtype:
-                if element_count(argument, self._case) == element_count(self._answers[index], self._case):
-                    yield source
+            if not isinstance(argument, TensorArgument) or argument.dtype is not answer.dtype:
+                continue
+            if element_count(argument, self._case) == element_count(answer, self._case):
+                yield source
 
 
 Answer = Callable[[Raw, Raw], Raw]

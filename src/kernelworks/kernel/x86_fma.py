@@ -50,6 +50,7 @@ class Walk:
     accumulators: dict[str, Instruction] = field(default_factory=dict[str, Instruction])
     """Independent accumulators by register, each with its first multiply-add."""
     multiply_adds: int = 0
+    """Multiply-adds into those accumulators; steps of polynomials beside them do not count."""
     loaded_bytes: int = 0
     width_bytes: int = 0
     """Widest multiply-add."""
@@ -151,7 +152,6 @@ class _Walker:
         walk = self._walk
         target, second, third = (o for o in instruction.operands if not _is_mask(o))
         assert isinstance(target, Register)
-        walk.multiply_adds += 1
         walk.width_bytes = max(walk.width_bytes, target.size_bytes)
         addend = {"132": second, "213": third, "231": target}[form]
         factors = [o for o in (target, second, third) if o is not addend]
@@ -191,10 +191,12 @@ class _Walker:
                 chain = self._chains[node.root]
                 if chain.first is not None:
                     walk.accumulators[node.root] = chain.first
+                    walk.multiply_adds += chain.products
         for root, chain in self._chains.items():
             complete = chain.start in ("zero", "product") and chain.products >= _MIN_PRODUCTS
             if isinstance(root, int) and complete and chain.first is not None:
                 walk.accumulators.setdefault(chain.last, chain.first)
+                walk.multiply_adds += chain.products
         best = max(self._fed.items(), key=lambda item: len(item[1]), default=None)
         if best is not None and len(best[1]) >= 2:
             walk.reused = (self._loads[best[0]], len(best[1]))

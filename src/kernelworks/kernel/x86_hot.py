@@ -46,6 +46,11 @@ class Site:
         """Whether the block is repeated, by a loop here or in a caller."""
         return self.called_from_loop or block in self.function.in_loop
 
+    def innermost(self, block: int) -> int:
+        """Header of the innermost loop over data that holds the block; the block itself where there is none."""
+        around = [loop for loop in self.loops if block in loop.blocks]
+        return min(around, key=lambda loop: len(loop.blocks)).header if around else block
+
     @cached_property
     def hot(self) -> tuple[int, ...]:
         """Hot blocks, by address."""

@@ -24,6 +24,8 @@ _WIDTH, _HEIGHT = 960, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 128, 16, 44
 _LANE = 18
 _LABEL = 15
+_WIDE = 3.0
+"""Ratio of the speed-up axis's ends from which its ticks are leading digits."""
 _CELL = 64
 
 _Scale = Callable[[float], float]
@@ -104,8 +106,11 @@ def _rivals(data: ReportData) -> list[tuple[str, float]]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    steps = [m * 10.0**e for e in range(-4, 6) for m in (1, 1.5, 2, 3, 4, 5, 7)]
-    return [s for s in steps if low <= s <= high]
+    """Round values between the bounds: even steps in a narrow range, leading digits in a wide one."""
+    if high / low > _WIDE:
+        return [t for t in (m * 10.0**e for e in range(-4, 6) for m in (1, 1.5, 2, 3, 4, 5, 7)) if low <= t <= high]
+    step = next(m * 10.0**e for e in range(-6, 6) for m in (1, 2, 5) if (high - low) / (m * 10.0**e) <= 7)
+    return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _number_axis(last: int, x: _Scale) -> list[str]:

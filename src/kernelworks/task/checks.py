@@ -50,9 +50,9 @@ def check_names(
     seen: dict[str, str] = {}
     for kind, name in named:
         if not _IDENTIFIER.fullmatch(name):
-            raise TaskError(f"task {task!r}: expected a C identifier as the name of a {kind}, found {name!r}")
+            raise TaskError(f"task {task!r}: expected a C identifier, found {kind} {name!r}")
         if name in C_KEYWORDS:
-            raise TaskError(f"task {task!r}: expected a name that C allows for a {kind}, found the keyword {name!r}")
+            raise TaskError(f"task {task!r}: expected a name that C allows, found {kind} {name!r}")
         if name in seen:
             raise TaskError(f"task {task!r}: expected distinct names, found {name!r} as {seen[name]} and {kind}")
         seen[name] = kind

@@ -128,14 +128,7 @@ def task(
         TaskError: no cases, two of one name, a tolerance that is no positive number, another layout.
     """
     where = f"task {name!r}" if name else "@task"
-    if not cases:
-        raise TaskError(f"{where}: expected at least one case, found none")
-    names = [c.name for c in cases]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice:
-        raise TaskError(f"{where}: expected distinct case names, found {twice[0]!r} twice")
-    if not any(c.role is CaseRole.TIMED for c in cases):
-        raise TaskError(f"{where}: expected at least one case with role 'timed', found none")
+    _check_cases(where, cases)
     if tolerance is not None and not (math.isfinite(tolerance) and tolerance > 0):
         raise TaskError(f"{where}: expected a positive tolerance, found {tolerance}")
     if layout != "contiguous":
@@ -158,6 +151,17 @@ def task(
         return TaskFunction(function, declaration)
 
     return declare
+
+
+def _check_cases(where: str, cases: Sequence[CaseDeclaration]) -> None:
+    if not cases:
+        raise TaskError(f"{where}: expected at least one case, found none")
+    names = [c.name for c in cases]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise TaskError(f"{where}: expected distinct case names, found {twice[0]!r} twice")
+    if not any(c.role is CaseRole.TIMED for c in cases):
+        raise TaskError(f"{where}: expected at least one case with role 'timed', found none")
 
 
 def normal(mean: float = 0.0, std: float = 1.0) -> Distribution:

@@ -1,6 +1,6 @@
 """Further sizes for a KernelBench file, which publishes one set: found by changing its module-level integers.
 
-A constant is *free* if changing it changes the shapes of the inputs and nothing else: not what the model is made
+A constant is *free* if changing it alone changes the shapes of the inputs and nothing else: not what the model is made
 with, not the weights (those belong to the compile-time constants of every kernel). Two sets are made of all free
 constants together, both small:
 
@@ -67,10 +67,8 @@ def choose_variants(
     """
     sizes = {name: size for name, value in constants.items() if (size := _as_size(value)) is not None}
     free = [name for name in list(sizes)[:_MOST_FREE] if _is_free(name, sizes[name], base, look)]
-    if not free:
-        return []
-    count = sum(len(size) if isinstance(size := sizes[name], tuple) else 1 for name in free)
-    cap = max(3, round(_ELEMENTS ** (1 / count)))
+    tied = {name: sizes[name] for name in free or sizes}  # only changeable together, where no size is free
+    cap = max(3, round(_ELEMENTS ** (1 / max(1, sum(map(_count, tied.values()))))))
     found: list[tuple[str, CaseRole, dict[str, Constant]]] = []
     for case, role, proposals in (("shape", CaseRole.CHECK, _divisible), ("odd", CaseRole.EDGE, _odd)):
         chosen: dict[str, Constant] = {}
@@ -79,7 +77,7 @@ def choose_variants(
                 if size != sizes[name] and _fits({**chosen, name: size}, base, look):
                     chosen[name] = size
                     break
-        chosen = chosen or _together({name: sizes[name] for name in free}, proposals, cap, base, look)
+        chosen = chosen or _together(tied, proposals, cap, base, look)
         if chosen and all(chosen != other for _, _, other in found):
             found.append((case, role, chosen))
     return found
@@ -96,6 +94,10 @@ def _together(
             if new != value and changed and _fits(changed, base, look):
                 return changed
     return {}
+
+
+def _count(size: Size) -> int:
+    return len(size) if isinstance(size, tuple) else 1
 
 
 def _as_size(value: Constant) -> Size | None:
@@ -119,9 +121,10 @@ def _is_free(name: str, size: Size, base: Variant, look: Look) -> bool:
 
 def _fits(overrides: Mapping[str, Constant], base: Variant, look: Look) -> bool:
     try:
-        return look(overrides, True).same_model(base, whole=True)
+        found = look(overrides, True)
     except TaskError:  # a window larger than its input, a broken agreement between two sizes
         return False
+    return found.same_model(base, whole=True) and found.input_shapes != base.input_shapes
 
 
 def _proposed(size: Size, proposals: Proposals, cap: int, place: int) -> Iterator[Size]:

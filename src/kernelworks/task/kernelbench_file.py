@@ -244,10 +244,7 @@ def _parameter_names(function: Any, count: int, path: Path) -> list[str]:
 
 def _hyper_parameters(model: Any, init: Sequence[Any], path: Path) -> dict[str, bool | int | float]:
     """``H_<NAME>`` for numbers and bools among the constructor's arguments."""
-    try:
-        bound = inspect.signature(model).bind(*init)
-    except TypeError as error:
-        raise TaskError(f"{path}: expected get_init_inputs() to fit Model.__init__, found: {error}") from error
+    bound = inspect.signature(model).bind(*init)
     bound.apply_defaults()
     found: dict[str, bool | int | float] = {}
     for name, value in bound.arguments.items():

@@ -270,6 +270,8 @@ def _apply(operator: ast.operator, left: Number, right: Number) -> Number | None
                 return left % right
             case ast.Pow() if 0 <= right < 64 and abs(left) < 2**63:  # bounded: 9**9**9 must not hang
                 return left**right
+            case ast.LShift() if is_int(left) and is_int(right) and 0 <= right < 64 and abs(left) < 2**63:
+                return left << right
             case _:
                 return None
     except (ArithmeticError, ValueError):

@@ -36,7 +36,10 @@ class LoadedTask(Protocol):
         ...
 
     def run(self, arrays: Arrays, *, double: bool = False) -> list[Any]:
-        """Outputs of the reference, in order. ``double``: computed in float64 (complex128) throughout."""
+        """Outputs of the reference in order, then the arguments in ``mutates``; the arrays given stay as they are.
+
+        ``double``: computed in float64 (complex128) throughout.
+        """
         ...
 
     def program(self, arrays: Arrays) -> tuple[Callable[..., Any], tuple[Any, ...]]:

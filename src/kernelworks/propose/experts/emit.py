@@ -28,6 +28,9 @@ class SweepText:
     inits: list[str] = field(default_factory=list[str])
     body: list[str] = field(default_factory=list[str])
     ends: list[str] = field(default_factory=list[str])
+    run_inits: list[str] = field(default_factory=list[str])
+    """Plain loops add up in runs, so that rounding grows with the square root of the number of runs, not of elements."""
+    run_ends: list[str] = field(default_factory=list[str])
     simd: str = ""
     """The pragma of a plain loop; empty for none."""
 
@@ -375,9 +378,12 @@ class Emitter:
             return []
         if not self.vector:
             text.inits.append(f"{c_type(dtype)} {name} = {start};")
-            text.body.append(f"{name} = {combined(kind, name, value)};")
+            part = self.unique(f"{name}_run")
+            text.run_inits.append(f"{c_type(dtype)} {part} = {start};")
+            text.body.append(f"{part} = {combined(kind, part, value)};")
+            text.run_ends.append(f"{name} = {combined(kind, name, part)};")
             operator = {"sum": "+", "prod": "*"}.get(kind, f"nan_{kind}")
-            return [f"reduction({operator} : {name})"]
+            return [f"reduction({operator} : {part})"]
         parts = self.unique(f"{name}_parts")
         text.inits += [f"Vec {parts}[UNROLL];", f"for (Vec& part : {parts}) part = splat({start});"]
         text.body.append(f"{parts}[u] = {combined(kind, f'{parts}[u]', f'keep({value}, lanes, {start})')};")

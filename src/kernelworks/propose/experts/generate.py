@@ -60,6 +60,20 @@ def _plain_json(value: Any) -> str:
     return json.dumps(value)
 
 
+def _only_added_to_one(program: Program, op: str) -> bool:
+    """Whether every result of a function is added to a constant of 1 and more: its absolute error decides then."""
+    made = {i for i, node in enumerate(program.nodes) if node.op == op}
+    if any(output.node in made for output in program.outputs):
+        return False
+    for user in program.nodes:
+        if not made & set(user.args):
+            continue
+        others = [program.nodes[a] for a in user.args if a not in made]
+        if user.op != "add" or len(others) != 1 or others[0].op != "const" or abs(others[0].constant) < 1:
+            return False
+    return bool(made)
+
+
 def _flags(recipe: Recipe) -> dict[str, list[str]]:
     flags: dict[str, list[str]] = {}
     if recipe.math == "libmvec":
@@ -129,6 +143,7 @@ def _context(
         "scratch_size": scratch_size,
         "kept_at": f"({_position(swept)}) * {scratch_row}" if emitter.kept_at else "",
         "accuracy": recipe.math,
+        "near_one": {op for op in ("erf", "tanh") if _only_added_to_one(program, op)},
         **_functions(recipe, emitter, vector, columns),
     }
 

@@ -88,6 +88,8 @@ class Choices:
 
     knobs: dict[str, tuple[str, ...]]
     lanes: tuple[int, ...]
+    reduces: bool
+    """Whether anything is summed up within rows."""
 
     def settle(self, recipe: Recipe, turned: str = "") -> Recipe:
         """The nearest recipe that means something.
@@ -119,6 +121,8 @@ class Choices:
             found["TILE"] = (4, 2, 1, 8, 16) if recipe.style == "vector" else (64, 16, 32, 128, 256)
         elif recipe.style == "vector":
             found["UNROLL"] = (4, 1, 2, 8)
+        elif self.reduces:
+            found["RUN"] = (256, 64, 1024)
         if layout is Layout.FLAT:
             found["BLOCK"] = (16384, 1024, 4096, 65536, 262144)
         if recipe.schedule in ("dynamic", "guided"):
@@ -144,7 +148,7 @@ def choices_for(program: Program, simd_bits: int) -> Choices:
         "prefetch": ("off", "on"),
         "fusion": ("row", "phases") if _has_phases(program) else ("row",),
     }
-    return Choices(knobs, lanes)
+    return Choices(knobs, lanes, bool(program.reductions))
 
 
 def _vector_type(program: Program) -> DType | None:
