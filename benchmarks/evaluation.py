@@ -105,7 +105,9 @@ def measure(task: str, minutes: float, seed: int) -> dict[str, object]:
         "evaluations": len(verdicts),
         "candidates_timed": len(timed),
         "candidates_per_minute": 60 * len(timed) / search_s,
-        "failures": {s.value: n for s, n in Counter(v.status for v in verdicts if v.status is not Status.CORRECT).items()},
+        "failures": {
+            s.value: n for s, n in Counter(v.status for v in verdicts if v.status is not Status.CORRECT).items()
+        },
         "duplicates": duplicates,
         "stage_share": {name: ms / (1e3 * search_s) for name, ms in totals.most_common()},
         "stage_median_ms": {name: statistics.median(v.stages_ms.get(name, 0.0) for v in timed) for name in totals},

@@ -93,7 +93,9 @@ def main() -> None:
     parser.add_argument("--only", help="numbers of tasks, separated by commas")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    files = sorted((arguments.checkout / "KernelBench" / "level1").glob("*.py"), key=lambda p: int(p.name.split("_")[0]))
+    files = sorted(
+        (arguments.checkout / "KernelBench" / "level1").glob("*.py"), key=lambda p: int(p.name.split("_")[0])
+    )
     if arguments.only:
         files = [f for f in files if f.name.split("_")[0] in arguments.only.split(",")]
     rows: list[dict[str, Any]] = []
@@ -107,10 +109,15 @@ def main() -> None:
         overrides, problem = reduced(path, arguments.megabytes << 20)
         row["set"] = overrides
         if row["loads"]:
-            row |= {"status": "not_run", "note": problem} if problem else run_task(path, overrides, arguments.evaluations)
+            row |= (
+                {"status": "not_run", "note": problem} if problem else run_task(path, overrides, arguments.evaluations)
+            )
         row["wall_s"] = round(time.monotonic() - start_s, 1)
         rows.append(row)
-        print(json.dumps({k: row.get(k) for k in ("task", "loads", "recognised", "status", "speedup", "wall_s")}), flush=True)
+        print(
+            json.dumps({k: row.get(k) for k in ("task", "loads", "recognised", "status", "speedup", "wall_s")}),
+            flush=True,
+        )
         write(arguments.out, rows)
 
 

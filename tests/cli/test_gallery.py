@@ -12,28 +12,27 @@ import pytest
 
 GALLERY = Path(__file__).parent.parent / "gallery"
 EXPECTED = {
-    "right": {"correct"},
-    "wrong_at_the_tail": {"wrong"},
-    "nan": {"wrong"},
-    "past_the_end": {"wrong"},
-    "writes_before_the_start": {"wrong"},
-    "changes_its_input": {"wrong"},
-    "hangs": {"timed_out"},
-    "crashes": {"crashed"},
-    "forks_a_daemon": {"dishonest"},
-    "keeps_a_thread": {"dishonest"},
-    "kills_its_parent": {"dishonest"},
-    "does_not_compile": {"build_error"},
-    "floods": {"correct"},
-    "returns_non_zero": {"crashed"},
-    "no_front_matter": {"invalid"},
-    "wrong_prototype": {"build_error"},
-    "reads_before_the_start": {"correct"},
-    "answers_from_memory": {"wrong", "dishonest"},
-    "computes_every_other_call": {"wrong", "dishonest"},
-    "computes_a_part": {"wrong", "dishonest"},
+    "right": "correct",
+    "wrong_at_the_tail": "wrong",
+    "nan": "wrong",
+    "past_the_end": "wrong",
+    "writes_before_the_start": "wrong",
+    "changes_its_input": "wrong",
+    "hangs": "timed_out",
+    "crashes": "crashed",
+    "forks_a_daemon": "dishonest",
+    "keeps_a_thread": "dishonest",
+    "kills_its_parent": "dishonest",
+    "does_not_compile": "build_error",
+    "floods": "correct",
+    "returns_non_zero": "crashed",
+    "no_front_matter": "invalid",
+    "wrong_prototype": "build_error",
+    "reads_before_the_start": "correct",
+    "answers_from_memory": "dishonest",
+    "computes_every_other_call": "dishonest",
+    "computes_a_part": "dishonest",
 }
-"""Where two are listed, chance decides whether the kernel's own counter is past its limit in the checks already."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
 @pytest.mark.parametrize("name", EXPECTED)
 def test_status(lines: dict[str, dict[str, Any]], name: str) -> None:
     line = lines[name]
-    assert line["status"] in EXPECTED[name], line["findings"]
+    assert line["status"] == EXPECTED[name], line["findings"]
     if line["status"] == "correct":
         assert line["decision"] in ("faster", "slower", "undecided")
         assert 0 < line["speedup_low"] <= line["speedup"] <= line["speedup_high"]
@@ -71,5 +70,7 @@ def test_findings_say_what_happened(lines: dict[str, dict[str, Any]]) -> None:
     assert "input_changed" in kinds["changes_its_input"]
     assert "leftover_process" in kinds["forks_a_daemon"]
     assert "leftover_thread" in kinds["keeps_a_thread"]
+    for name in ("answers_from_memory", "computes_every_other_call", "computes_a_part"):
+        assert kinds[name] == ["stale"] or kinds[name] == ["unwritten"], name
     assert kinds["floods"] == ["output"]
     assert "undeclared_name" in json.dumps(lines["does_not_compile"]["findings"])

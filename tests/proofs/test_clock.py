@@ -25,7 +25,7 @@ from kernelworks.task.source import TaskReference
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(1800)]
 
 PAIRS = 100
-TASK = '''
+TASK = """
 import numpy as np
 from jaxtyping import Float32
 
@@ -35,7 +35,7 @@ from kernelworks.task import case, task
 @task(cases=[case("main", "timed", rows=4096, cols=2048)])
 def scale_rows(x: Float32[np.ndarray, "rows cols"], w: Float32[np.ndarray, "cols"]) -> Float32[np.ndarray, "rows cols"]:
     return x * w + x
-'''
+"""
 KERNEL = """/*---
 contract: function
 params:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib
 import math
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from kernelworks.kernel.hardware import Hardware
 from kernelworks.kernel.model import Kernel
@@ -23,7 +23,12 @@ from kernelworks.task.lazytorch import fake_mode, to_dtype
 from kernelworks.task.model import Case, CaseRole, ScalarArgument, Task, TensorArgument
 from kernelworks.task.trace import trace_reference
 
+# torch has partial types only.
+torch: Any = importlib.import_module("torch")
+
 Reference = Callable[..., Any]
+Lambda = Callable[[Any], Any] | Callable[[Any, Any], Any] | Callable[[Any, Any, Any], Any]
+"""What a reference is written as: the types give parameters of lambdas theirs."""
 Tensors = Mapping[str, Any]
 """Inputs by name: tensors and Python scalars, in the order of the prototype."""
 
@@ -85,7 +90,7 @@ def golden(reference: Reference, inputs: Sequence[Any], *, double: bool) -> list
     """Outputs of the reference, in float64 or as they are."""
     values = [v.double() if double and isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in inputs]
     found = reference(*values)
-    return list(found) if isinstance(found, tuple) else [found]
+    return [found] if isinstance(found, torch.Tensor) else [*found]
 
 
 class Workshop:
@@ -122,7 +127,7 @@ class Workshop:
                 continue
             assert value.is_contiguous()
             words.append(ctypes.c_void_p(value.data_ptr()))
-            sizes.update(zip((str(axis) for axis in argument.shape), value.shape, strict=True))
+            sizes.update({str(axis): int(size) for axis, size in zip(argument.shape, value.shape, strict=True)})
         outputs = [_poisoned(result) for result in golden(job.reference, inputs, double=False)]
         words += [ctypes.c_void_p(output.data_ptr()) for output in outputs]
         assert launch(*words, *(ctypes.c_int64(sizes[dim]) for dim in job.task.dims)) == 0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import torch
-from torch.nn import functional
 
 from kernelworks.kernel.frontmatter import parse_kernel
 from kernelworks.kernel.model import Kernel, Language, Origin
@@ -18,7 +17,11 @@ from kernelworks.propose.experts.naming import with_free_names
 from kernelworks.propose.experts.recipe import KNOBS, Recipe, choices_for
 from kernelworks.propose.experts.recognise import recognise
 
-from .conftest import ErrorPool, Job, Workshop, golden, make_job
+from .conftest import ErrorPool, Job, Lambda, Workshop, golden, make_job
+
+# torch has partial types only.
+torch: Any = importlib.import_module("torch")
+functional: Any = torch.nn.functional
 
 SHAPES = ((37, 1000), (5, 33), (64, 64), (1, 7), (3, 1), (1, 1))
 Make = Callable[[int, int], list[Any]]
@@ -28,7 +31,7 @@ Make = Callable[[int, int], list[Any]]
 class Sample:
     """A reference, and its inputs for a number of rows and columns."""
 
-    reference: Callable[..., Any]
+    reference: Lambda
     names: tuple[str, ...]
     make: Make
 
@@ -107,7 +110,9 @@ OTHERS = {
         lambda r, c: [randn(r, c), randn(r, c)],
     ),
     "row_factor": Sample(
-        lambda x, b: (torch.tanh(x * b) + torch.log1p(x.abs()), b + 1), ("x", "b"), lambda r, c: [randn(r, c), randn(r, 1)]
+        lambda x, b: (torch.tanh(x * b) + torch.log1p(x.abs()), b + 1),
+        ("x", "b"),
+        lambda r, c: [randn(r, c), randn(r, 1)],
     ),
     "float64": Sample(lambda x: torch.softmax(x, -1) * torch.erf(x), ("x",), lambda r, c: [randn(r, c).double()]),
     "bfloat16": Sample(
@@ -224,6 +229,8 @@ def test_narrower_machines_get_narrower_vectors() -> None:
 
 
 def test_assumptions_on_sizes_are_declared() -> None:
-    text = Writer(job_of(OTHERS["group_norm"])).kernel(Point(Recipe(style="plain", buffer="none", math="libm"), ())).text
+    text = (
+        Writer(job_of(OTHERS["group_norm"])).kernel(Point(Recipe(style="plain", buffer="none", math="libm"), ())).text
+    )
     front = parse_kernel(text, Language.CPP, Origin(proposer="experts")).front
     assert "x_1 % 4 == 0" in front.covers

@@ -17,21 +17,21 @@ from kernelworks.app.loop import Clock, SearchLoop
 from kernelworks.app.options import OptimizeOptions, ResumeOptions
 from kernelworks.app.results import OptimizeResult
 from kernelworks.app.runs import run_result
-from kernelworks.engine.base import Engine
-from kernelworks.engine.local import LocalEngine
-from kernelworks.errors import TaskRefusedError, UsageError
+from kernelworks.app.state import read_state
+from kernelworks.engine.registry import open_engine
+from kernelworks.errors import ProposeError, TaskRefusedError, UsageError
 from kernelworks.evaluate.session import Session
 from kernelworks.kernel.frontmatter import read_kernel
 from kernelworks.kernel.model import Kernel
 from kernelworks.kernel.verdict import Verdict
-from kernelworks.propose.base import ProposalContext, Proposer
+from kernelworks.propose.base import ProposalContext, Proposer, Request
 from kernelworks.propose.registry import get_proposer
 from kernelworks.search.core import Search, SearchConfig
 from kernelworks.search.stopping import StopRules
 from kernelworks.store.records import RunMeta
 from kernelworks.store.registry import default_folder, find, new_run_id, register
-from kernelworks.store.replay import Pending, restore
-from kernelworks.store.run import RunStore
+from kernelworks.store.replay import Pending, Restored, restore
+from kernelworks.store.run import RunStore, claim_folder
 from kernelworks.task.model import CaseRole
 from kernelworks.task.prototype import prototype
 from kernelworks.task.source import TaskReference
@@ -49,12 +49,13 @@ def optimize(options: OptimizeOptions, listener: Listener) -> OptimizeResult:
     config = options.config
     run = new_run_id()
     folder = Path(options.folder) if options.folder is not None else default_folder(run)
+    claim_folder(folder)
     with ExitStack() as stack:
         listener.on_event(Phase(elapsed_s=0.0, name="load", detail=options.task.target))
         session = stack.enter_context(_open_session(options.task, config))
         _refuse_bad_task(session, listener)
-        proposer = get_proposer(config.search.proposer)
         context = _context(session, config.evaluation.target)
+        proposer = _able_proposer(config.search.proposer, context, options.seed_kernels)
         seeds = _seeds(proposer, context, options.seed_kernels)
         numbers = SearchConfig(seeds=len(seeds), aggregate=session.task.aggregate)
         meta = _meta(run, options, session, numbers)
@@ -79,6 +80,8 @@ def resume(run: str, options: ResumeOptions, listener: Listener) -> OptimizeResu
         reference = TaskReference.model_validate(meta.task_data["reference"])
         search = Search(meta.seed, SearchConfig.model_validate(meta.search))
         restored = restore(store, search)
+        if _is_over(store, restored, config):
+            return run_result(store)
         listener.on_event(Phase(elapsed_s=restored.elapsed_s, name="load", detail=reference.target))
         session = stack.enter_context(_open_session(reference, config))
         if session.task.digest != meta.task_data["digest"]:
@@ -86,8 +89,8 @@ def resume(run: str, options: ResumeOptions, listener: Listener) -> OptimizeResu
                 f"run {meta.run}: expected the task as it was when the run began, found it changed",
                 mend="start a new run",
             )
-        proposer = get_proposer(meta.proposer)
         context = _context(session, meta.target)
+        proposer = _able_proposer(meta.proposer, context, meta.task_data["seed_kernels"])
         seeds = _seeds(proposer, context, meta.task_data["seed_kernels"])
         run_ = _Run(store, session, config, listener, proposer, context, seeds)
         verdicts = {v.verdict.kernel: v.verdict for v in store.verdicts() if v.number is not None}
@@ -126,7 +129,7 @@ class _Run:
         store.append("resumed" if before_s or search.evaluations else "started", {"evaluations": search.evaluations})
         clock = Clock(before_s)
         with ExitStack() as stack:
-            engine: Engine = LocalEngine(self._session, build_workers=config.evaluation.build_workers)
+            engine = open_engine("local", self._session, build_workers=config.evaluation.build_workers)
             stack.callback(engine.close)
             loop = SearchLoop(
                 store=store,
@@ -169,6 +172,7 @@ class _Run:
                 evaluations=budget.evaluations,
                 minutes=budget.minutes,
                 done=done,
+                anchor=self._session.anchor,
             )
         )
 
@@ -215,6 +219,34 @@ def _seeds(proposer: Proposer, context: ProposalContext, files: Sequence[str]) -
     return list(found.values())
 
 
+class _NoMoves:
+    """Stands in for a proposer that cannot work on the task, where the user gave kernels: these alone are evaluated."""
+
+    name = "none"
+
+    def seeds(self, context: ProposalContext) -> Sequence[Kernel]:
+        return ()
+
+    def propose(self, context: ProposalContext, request: Request) -> Kernel | None:
+        return None
+
+
+def _able_proposer(name: str, context: ProposalContext, files: Sequence[str]) -> Proposer:
+    """The proposer of this name.
+
+    Raises:
+        ProposeError: it cannot work on the task, and the user gave no kernels of their own.
+    """
+    proposer = get_proposer(name)
+    try:
+        proposer.seeds(context)
+    except ProposeError:
+        if not files:
+            raise
+        return _NoMoves()
+    return proposer
+
+
 def _meta(run: str, options: OptimizeOptions, session: Session, numbers: SearchConfig) -> RunMeta:
     config = options.config
     reference = options.task
@@ -241,6 +273,14 @@ def _meta(run: str, options: OptimizeOptions, session: Session, numbers: SearchC
         versions={"kernelworks": __version__, "python": platform.python_version(), **session.versions},
         command=tuple(sys.argv),
     )
+
+
+def _is_over(store: RunStore, restored: Restored, config: Config) -> bool:
+    """Whether a run is done and the limits leave nothing more to do."""
+    rules = StopRules(evaluations=config.budget.evaluations, minutes=config.budget.minutes)
+    exhausted = restored.stopped == "exhausted"
+    reason = rules.reason(evaluations=restored.evaluations, elapsed_s=restored.elapsed_s, barren=0, none_left=exhausted)
+    return reason is not None and read_state(store).status == "done"
 
 
 def _resumed_config(config: Config, options: ResumeOptions) -> Config:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernelworks.evaluate.judge import Judge
+from kernelworks.evaluate.perturb import VARIANTS
 from kernelworks.evaluate.process import CandidatePool
 from kernelworks.evaluate.records import BaselineNames, Heap, PreparedCase
 from kernelworks.evaluate.settings import Settings
@@ -110,6 +111,9 @@ def open_bench(judge: Judge, target: Target, settings: Settings, pool: Candidate
                 bench.checks.append(BoundCase(prepared))
     for case in bench.timed:
         bench.necessary_bytes[case.prepared.case] = judge.necessary_bytes(case.key)
+        for variant in range(VARIANTS):  # made now: each costs a run of the reference, which no block should pay
+            judge.apply(case.key, variant)
+        judge.apply(case.key, None)
         for name in judge.baseline_names().names:
             bench.baselines = judge.warm_baseline(name, case.key)
     return bench

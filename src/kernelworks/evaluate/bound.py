@@ -3,8 +3,9 @@
 RMS error at most ``max(2 e_ref, u (4 + sqrt(L)/2) rms(golden))``: ``e_ref`` is the RMS error of the reference itself
 in its native precision, pooled over seeds (factor 3 for 16-bit types), ``u`` the unit roundoff of the output, ``L`` the
 length of the longest reduction behind it. The rounding errors of a sum of ``L`` terms grow like a random walk, hence
-the root (Higham 2002, Accuracy and Stability of Numerical Algorithms, section 2.8); where every term is equal they all
-point the same way, hence ``L/2`` for the constant family (section 4.2). "Twice the reference's error" alone refuses
+the root (Higham 2002, Accuracy and Stability of Numerical Algorithms, section 2.8); where every term is equal, or one
+of a few values, they repeat and point the same way, hence ``L/2`` for the constant and the integer family (section
+4.2). "Twice the reference's error" alone refuses
 honest kernels: a sequential sum of 4,096 terms shows 9 to 17 times the error of a pairwise one.
 
 The largest error is capped likewise: element ``i`` may be wrong by ``max(3 m_ref, 8 r max(|golden_i|, rms(golden)))``,
@@ -24,6 +25,8 @@ from kernelworks.task.model import Case, DType, Task, TensorArgument, concrete_s
 
 ZERO_FLOOR = 1e-20
 """Absolute limit where the golden output is zero throughout."""
+BIASED = ("constant", "integers")
+"""Families of few distinct values, whose rounding errors do not average out."""
 EXTREME_FACTOR = 8.0
 RELAXED_ROUNDOFF = 2.0**-11
 """Roundoff granted to float32 outputs under ``precision: relaxed``: the 11 significant bits of tf32 and float16."""
@@ -69,13 +72,13 @@ def derive_bound(
         reduction_length: L of ``reduction_lengths``.
         own: errors of the reference on these very inputs.
         pool: errors of the reference pooled over seeds.
-        family: the input family; ``constant`` gets L/2.
+        family: the input family; those of ``BIASED`` get L/2.
     """
     if task.tolerance.relative_rms is not None:
         relative = task.tolerance.relative_rms
         rms_limit = relative * own.golden_rms
     else:
-        growth = reduction_length / 2 if family == "constant" else math.sqrt(reduction_length) / 2
+        growth = reduction_length / 2 if family in BIASED else math.sqrt(reduction_length) / 2
         relative = _roundoff(argument.dtype, task.precision) * (4 + growth)
         factor = 3.0 if argument.dtype.itemsize_bytes == 2 else 2.0
         rms_limit = max(factor * pool.rms, relative * own.golden_rms)

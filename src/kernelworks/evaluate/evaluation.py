@@ -121,8 +121,8 @@ class Evaluation:
             times = [c.time_ms for c in comparisons if c.case == case.prepared.case]
             if times and min(times) < floor_ms:
                 message = (
-                    f"{min(times):.4f} ms in case {case.prepared.case}, twice: moving the bytes that the operation needs"
-                    f" takes at least {floor_ms:.4f} ms on this device"
+                    f"{min(times):.4f} ms in case {case.prepared.case}, twice: moving the bytes that the operation"
+                    f" needs takes at least {floor_ms:.4f} ms on this device"
                 )
                 evidence = {"time_ms": min(times), "floor_ms": floor_ms}
                 return Finding(kind="below_floor", message=message, evidence=evidence)

@@ -88,6 +88,11 @@ class Session:
         """Of what builds the candidates, and of the framework of the reference."""
         return {**self._probe.versions, self.task.framework: version(self.task.framework)}
 
+    @property
+    def anchor(self) -> str:
+        """The baseline over which speed-ups are stated."""
+        return self._judge.baseline_names().names[0]
+
     def check_task(self) -> Sequence[TaskProblem]:
         """What is wrong with the task; where a problem ``refuses``, no verdict on it would mean anything."""
         if self._problems is None:

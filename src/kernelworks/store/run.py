@@ -145,7 +145,7 @@ class RunStore:
         Raises:
             StoreError: the folder holds a run or anything else, is in use, or cannot be written.
         """
-        _claim_folder(folder)
+        claim_folder(folder)
         lock = RunLock(folder)
         try:
             _refuse_occupied(folder)
@@ -264,7 +264,12 @@ def _insert(connection: sa.Connection, table: type[Any], values: Mapping[str, An
     return None if key is None else key[0]
 
 
-def _claim_folder(folder: Path) -> None:
+def claim_folder(folder: Path) -> None:
+    """Make the folder of a new run, or find it empty.
+
+    Raises:
+        StoreError: it holds something, or cannot be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:

@@ -67,9 +67,7 @@ class Axes:
         size_a, size_b = self._product(a), self._product(b)
         if size_a != size_b and 1 in (size_a, size_b):
             small, large = (a, b) if size_a == 1 else (b, a)
-            for atom in small:
-                self._guard(f"{self._texts[atom]} == 1")
-                self._next[atom] = ()
+            self.collapse(small)
             return large
         while a and b:
             self._unify_heads(a[0], b[0])
@@ -79,6 +77,12 @@ class Axes:
         if a or b:
             raise ShapeError(f"axes of sizes {size_a} and {size_b} do not match")
         return self.resolve(left)
+
+    def collapse(self, atoms: Sequence[int]) -> None:
+        """Axes of size 1 in the trace that broadcast: they must have that size always."""
+        for atom in self.resolve(atoms):
+            self._guard(f"{self._texts[atom]} == 1")
+            self._next[atom] = ()
 
     def regroup(self, dims: Dims, shape: Sequence[int], target: Sequence[int]) -> Dims:
         """The dims of a reshape from ``shape`` to ``target``.
@@ -137,9 +141,8 @@ class Axes:
         elif size_b > size_a:
             self.split(b, size_a)
         else:
-            keep, drop = sorted((a, b), key=lambda atom: (len(self._texts[atom]), atom))
-            if not self._texts[keep].isidentifier() and self._texts[drop].isidentifier():
-                keep, drop = drop, keep
+            # A dim's own name rather than a number or quotient.
+            keep, drop = sorted((a, b), key=lambda atom: (not self._texts[atom].isidentifier(), atom))
             if self._texts[keep] != self._texts[drop]:
                 self._guard(f"{self._texts[keep]} == {self._texts[drop]}")
             self._next[drop] = (keep,)

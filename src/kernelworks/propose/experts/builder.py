@@ -165,6 +165,9 @@ class Builder:
         dims = ((),) * offset + value.dims
         old = (1,) * offset + value.shape
         target = tuple(old[i] if size == -1 else size for i, size in enumerate(shape))
+        for dim, before, after in zip(dims, old, target, strict=True):
+            if before != after:
+                self.axes.collapse(dim)
         return Tensor(value.node, dims, target, value.dtype, value.weak)
 
     def _add(

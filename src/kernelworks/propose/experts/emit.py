@@ -29,7 +29,7 @@ class SweepText:
     body: list[str] = field(default_factory=list[str])
     ends: list[str] = field(default_factory=list[str])
     run_inits: list[str] = field(default_factory=list[str])
-    """Plain loops add up in runs, so that rounding grows with the square root of the number of runs, not of elements."""
+    """Plain loops add up in runs, which keeps the rounding of long sums small."""
     run_ends: list[str] = field(default_factory=list[str])
     simd: str = ""
     """The pragma of a plain loop; empty for none."""
@@ -351,7 +351,9 @@ class Emitter:
 
     def _keep(self, position: int) -> str:
         place = self._kept_place(position)
-        return f"store({place}, {self.name(position)}, lanes);" if self.vector else f"*({place}) = {self.name(position)};"
+        return (
+            f"store({place}, {self.name(position)}, lanes);" if self.vector else f"*({place}) = {self.name(position)};"
+        )
 
     def _prefetches(self, sweep: Sweep) -> list[str]:
         loads = [self.nodes[p] for p in sweep.body if self.nodes[p].op == "load" and p not in sweep.restores]

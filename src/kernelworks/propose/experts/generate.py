@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -156,8 +157,11 @@ def _position(axes: list[int]) -> str:
     return text
 
 
-def _combiner(kind: str) -> Any:
-    return lambda left, right: combined(kind, left, right)
+def _combiner(kind: str) -> Callable[[str, str], str]:
+    def combine(left: str, right: str) -> str:
+        return combined(kind, left, right)
+
+    return combine
 
 
 def _functions(recipe: Recipe, emitter: Emitter, vector: bool, columns: bool) -> dict[str, Any]:
@@ -188,7 +192,9 @@ def _functions(recipe: Recipe, emitter: Emitter, vector: bool, columns: bool) ->
     kind = "Vec" if vector else c_type(lane)
     wrap = "splat({})" if vector else "{}"
     used = {op for op, _ in emitter.functions | emitter.row_functions}
-    wide = [{"type": kind, "largest": wrap.format(literal(_LARGEST[lane], lane)), "zero": wrap.format(literal(0, lane))}]
+    wide = [
+        {"type": kind, "largest": wrap.format(literal(_LARGEST[lane], lane)), "zero": wrap.format(literal(0, lane))}
+    ]
     single = [{"type": c_type(lane), "largest": literal(_LARGEST[lane], lane), "zero": literal(0, lane)}]
     return {
         "own_functions": own,

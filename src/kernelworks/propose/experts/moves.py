@@ -120,7 +120,7 @@ class Moves:
             (Recipe(stores=stream, math="short"), {}),
             (Recipe(stores=other, math="short"), {}),
             (Recipe(stores=stream, schedule="dynamic"), {}),
-            (Recipe(softmax="online"), {}),
+            *([(Recipe(softmax="online"), dict[str, int]())] if len(self._choices.knobs["softmax"]) > 1 else []),
             (Recipe(buffer="output", prefetch="on"), {}),
             (Recipe(style="simd"), {}),
             (Recipe(buffer="none", stores=stream), {"UNROLL": 1, "TILE": 1, "BLOCK": 4096}),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from kernelworks.propose.experts.axes import ShapeError
 from kernelworks.propose.experts.builder import Builder, RawNode, Tensor
@@ -104,7 +105,7 @@ class _Raw:
             kept = [a for a in chain if a in used]
             if len(set(kept)) != len(kept):
                 raise ShapeError("one axis used twice by a tensor")
-            for first, second in zip(kept, kept[1:], strict=False):
+            for first, second in pairwise(kept):
                 after[second].add(first)
         order: list[int] = []
         while after:

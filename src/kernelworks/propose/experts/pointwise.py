@@ -147,9 +147,7 @@ def _elu_of(call: Call, alpha: Number, scale: Number, input_scale: Number) -> Te
 
 
 def _elu(call: Call) -> Tensor:
-    return _elu_of(
-        call, call.number(1, "alpha", 1.0), call.number(2, "scale", 1.0), call.number(3, "input_scale", 1.0)
-    )
+    return _elu_of(call, call.number(1, "alpha", 1.0), call.number(2, "scale", 1.0), call.number(3, "input_scale", 1.0))
 
 
 def _selu(call: Call) -> Tensor:
@@ -365,6 +363,9 @@ POINTWISE: dict[str, Operator] = {
     "aten.ones_like": _filled(1),
     "aten.zeros": _filled(0),
     "aten.ones": _filled(1),
+    "aten.new_zeros": _filled(0),
+    "aten.new_ones": _filled(1),
+    "aten.new_full": lambda call: call.builder.const(call.number(2, "fill_value", 0), call.dtype, call.values[0].shape),
     "aten.full_like": _full,
     "aten.full": _full,
     "aten.scalar_tensor": _cast,

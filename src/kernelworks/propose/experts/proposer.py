@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
 from kernelworks.errors import ExpressionError, KernelError, ProposeError
 from kernelworks.kernel.frontmatter import default_point, parse_kernel
@@ -82,7 +83,9 @@ class _Expertise:
     def children(self, parents: Sequence[Kernel], random: Random) -> Iterator[Kernel]:
         points = [self._point(parent) for parent in parents]
         mixed = len(points) > 1
-        moves = self._moves.mixtures(*points[:2], random) if mixed else self._moves.mutations(points[0], random)
+        moves = (
+            self._moves.mixtures(points[0], points[1], random) if mixed else self._moves.mutations(points[0], random)
+        )
         ids = tuple(parent.id for parent in parents[:2])
         for move in moves:
             operator = "crossover" if mixed else "mutate"
@@ -110,7 +113,7 @@ def _other_points(kernel: Kernel, task: Task, random: Random) -> Iterator[Kernel
     """The same text with one param or flag changed, in random order."""
     sizes = task.cases[0].sizes
     front = kernel.front
-    moves: list[tuple[str, dict[str, object]]] = []
+    moves: list[tuple[str, dict[str, Any]]] = []
     try:
         point = default_point(front, sizes, kernel.params)
         for name, values in front.params.items():
@@ -122,11 +125,9 @@ def _other_points(kernel: Kernel, task: Task, random: Random) -> Iterator[Kernel
         return  # its judge will say what is wrong with it
     for name, values in front.flags.items():
         chosen = kernel.flags.get(name, values[0])
-        moves += [
-            (f"{name}: {chosen} -> {value}", {"flags": {**kernel.flags, name: value}})
-            for value in values
-            if value != chosen
-        ]
+        for value in values:
+            if value != chosen:
+                moves.append((f"{name}: {chosen} -> {value}", {"flags": {**kernel.flags, name: value}}))
     random.shuffle(moves)
     for words, changed in moves:
         origin = Origin(proposer=NAME, parents=(kernel.id,), operator="mutate", move=words)

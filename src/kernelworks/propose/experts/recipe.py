@@ -1,4 +1,4 @@
-"""What the experts can choose: knobs (strategies, which change the text) and params (numbers, bound at compile time)."""
+"""What the experts can choose: knobs (strategies, which change the text) and params (compile-time numbers)."""
 
 from __future__ import annotations
 

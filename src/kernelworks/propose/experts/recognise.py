@@ -16,7 +16,9 @@ from kernelworks.propose.experts.rowwise import ROWWISE
 from kernelworks.task.graph import Graph, Node
 from kernelworks.task.model import DType, ScalarArgument, Task, TensorArgument
 
-OTHER_WAYS = "the other ways are a model (--model ID), an agent (--proposer agent) or your own kernel (--seed-kernel FILE)"
+OTHER_WAYS = (
+    "the other ways are a model (--model ID), an agent (--proposer agent) or your own kernel (--seed-kernel FILE)"
+)
 
 OPERATORS: Mapping[str, Operator] = {**POINTWISE, **ROWWISE}
 """Every ATen operator that the experts know, by overload or by name."""

@@ -159,9 +159,7 @@ def _group_norm(call: Call) -> Tensor:
     normal, _, _ = _normalised(call, grouped, axes, call.number(4, "eps", 1e-5))
     normal = call.builder.reshape(normal, x.shape)
     rank = len(x.shape)
-    return _affine(
-        call, normal, _per_channel(call, call.maybe(2), rank), _per_channel(call, call.maybe(3), rank)
-    )
+    return _affine(call, normal, _per_channel(call, call.maybe(2), rank), _per_channel(call, call.maybe(3), rank))
 
 
 def _instance_norm(call: Call) -> Tensor:
