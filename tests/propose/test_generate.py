@@ -134,6 +134,20 @@ OTHERS = {
         ("size", "start", "load"),
         lambda r, c: [randn(r, c), randn(r, c), randn(c)],
     ),
+    "constant_rows": Sample(
+        lambda x, w: (functional.layer_norm(x, (x.shape[-1],), w) + w, x.var(-1, correction=0)),
+        ("x", "w"),
+        lambda r, c: [torch.full((r, c), 12.345), randn(c)],
+    ),
+    "columns_variance": Sample(lambda x: x.var(1, correction=0), ("x",), lambda r, c: [randn(3, r, c) + 5]),
+    "variance_of_all": Sample(
+        lambda x: (x.var(correction=0), x.std(1, correction=0)), ("x",), lambda r, c: [randn(r, c) + 7]
+    ),
+    "batch_mean": Sample(
+        lambda x, y: functional.kl_div(x, y, reduction="batchmean") + (x.sum(1) / x.shape[1]).sum(),
+        ("x", "y"),
+        lambda r, c: [randn(r, c), torch.rand(r, c) + 0.1],
+    ),
     "scalar": Sample(lambda x, s: x * s + 1, ("x", "s"), lambda r, c: [randn(r, c), 0.1 * r]),
 }
 
@@ -219,6 +233,20 @@ def test_fast_math_is_never_offered_where_infinities_or_choices_matter() -> None
         assert "libmvec" not in Writer(job_of(SAMPLES[name])).choices.knobs["math"]
     for name in ("masks", "masked", "largest_of_all"):
         assert "libmvec" not in Writer(job_of(OTHERS[name])).choices.knobs["math"]
+
+
+def test_means_in_float64_and_scalar_arguments_leave_vectors_possible() -> None:
+    for name in ("layer_norm_gelu", "columns_variance", "scalar"):
+        assert Writer(job_of(OTHERS[name])).choices.knobs["style"][0] == "vector"
+
+
+def test_rows_of_equal_values_have_no_variance(workshop: Workshop) -> None:
+    sample = OTHERS["constant_rows"]
+    job = job_of(sample)
+    writer = Writer(job)
+    for style in ("vector", "simd", "plain"):
+        kernel = writer.kernel(writer.moves.point(Recipe(style=style)))
+        assert not workshop.run(kernel, job, sample.make(5, 1000))[1].any()
 
 
 def test_narrower_machines_get_narrower_vectors() -> None:

@@ -27,10 +27,16 @@ def scaled_softmax(x: Float32[Tensor, "rows cols"]) -> Float32[Tensor, "rows col
 '''
 
 
-def kernelworks(*arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
-    """Run one command to its end."""
-    command = [sys.executable, "-m", "kernelworks", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL)
+def kernelworks(*arguments: str, timeout_s: float = 300, home: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end; ``home`` in place of the test's own."""
+    return subprocess.run(
+        [sys.executable, "-m", "kernelworks", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        stdin=subprocess.DEVNULL,
+        env=None if home is None else {**os.environ, "KERNELWORKS_HOME": str(home)},
+    )
 
 
 def answer_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -40,23 +46,41 @@ def answer_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
-    """Start a command whose events are read line by line."""
-    command = [sys.executable, "-m", "kernelworks", *arguments]
+    """Start a command whose events are read line by line, in a process group of its own, as a shell would."""
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, stdin=subprocess.DEVNULL
+        [sys.executable, "-m", "kernelworks", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
     )
 
 
-def kill_after(process: subprocess.Popen[str], kind: str, count: int, delay_s: float = 0.0) -> int:
-    """Read events until ``count`` of a kind came, wait a little, ``kill -9``; how many events of the kind came."""
+def read_until(process: subprocess.Popen[str], kind: str, count: int = 1, **fields: str) -> None:
+    """Read events until ``count`` of a kind came that have these fields.
+
+    Raises:
+        AssertionError: the command ended before.
+    """
     assert process.stdout is not None
     seen = 0
     for line in process.stdout:
-        seen += json.loads(line)["kind"] == kind
+        event = json.loads(line)
+        seen += event.get("kind") == kind and all(event[name] == value for name, value in fields.items())
         if seen >= count:
-            break
-    time.sleep(delay_s)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    return seen
+            return
+    raise AssertionError(f"the command ended after {seen} of {count} events {kind}")
+
+
+def kill(process: subprocess.Popen[str], after_s: float = 0.0) -> None:
+    """``kill -9``, of the command alone: what it started must go by itself."""
+    time.sleep(after_s)
+    process.kill()
+    process.communicate()
+
+
+def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Press Ctrl-C: the whole group gets the signal. What the command still wrote on stdout and stderr."""
+    os.killpg(process.pid, signal.SIGINT)
+    return process.communicate()

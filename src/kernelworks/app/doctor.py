@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from kernelworks.app.results import DoctorReport
+from kernelworks.errors import KernelworksError
+from kernelworks.targets.base import Probe
 from kernelworks.targets.registry import available_targets, get_target
 
 
 def doctor() -> DoctorReport:
-    """Build, load and run one tiny kernel per target."""
-    return DoctorReport(targets={name: get_target(name).probe() for name in available_targets()})
+    """Build, load and run one tiny kernel per target; what cannot even be opened has its line too."""
+    return DoctorReport(targets={name: _probe(name) for name in available_targets()})
+
+
+def _probe(name: str) -> Probe:
+    try:
+        return get_target(name).probe()
+    except KernelworksError as error:
+        return Probe(usable=False, problem=error.message, mend=error.mend)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from kernelworks.app.config import settings_of
 from kernelworks.app.options import EvaluateOptions
-from kernelworks.errors import KernelError
+from kernelworks.app.tasks import refuse_bad_task
+from kernelworks.errors import KernelError, UsageError
 from kernelworks.evaluate.session import Session
 from kernelworks.kernel.frontmatter import read_kernel
 from kernelworks.kernel.verdict import Finding, Status, Verdict
@@ -28,12 +29,17 @@ def evaluate_files(
         0 if all are correct, else 1.
 
     Raises:
+        UsageError: a file is not there; nothing is evaluated then.
         TaskError: the task cannot be loaded or is refused.
         EnvironmentLackError: no compiler.
     """
+    for path in paths:
+        if not Path(path).is_file():
+            raise UsageError(f"kernel {path}: expected a file, found {'a folder' if Path(path).is_dir() else 'none'}")
     settings = settings_of(options.config.evaluation)
     all_correct = True
     with Session.open(reference, options.config.evaluation.target, settings) as session:
+        refuse_bad_task(session)
         for path in paths:
             verdict = _evaluate_file(session, path)
             all_correct &= verdict.status is Status.CORRECT

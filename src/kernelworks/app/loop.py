@@ -29,6 +29,8 @@ COLLECT_S = 0.25
 """How long the loop sleeps at most when nothing happens: also how late it sees that its minutes are over."""
 ATTEMPTS = 8
 """Proposals for one ask before it is given up as a duplicate."""
+TOLD_AS = {AddStatus.NEW: "new", AddStatus.IMPROVED: "improved", AddStatus.NOT_ADDED: "rejected"}
+"""What a listener is told of a verdict."""
 
 
 @dataclass
@@ -82,27 +84,51 @@ class SearchLoop:
         self._kernels = kernels
         self._verdicts = verdicts
         self._depth = depth
+        self._requeue: deque[Pending] = deque()
         self._building: dict[int, Kernel] = {}
         self._ready: deque[tuple[int, Kernel, Built]] = deque()
         self._evaluating: tuple[int, Kernel] | None = None
 
     def run(self, requeue: Sequence[Pending] = ()) -> StopReason:
         """Search until a rule stops it; what an earlier session left in flight goes first."""
+        self._requeue.extend(requeue)
         for pending in requeue:
-            self._take_up(pending)
+            if pending.kernel is not None:
+                self._search.seen.claim(pending.kernel.id)
         while True:
             none_left = self._fill()
             self._evaluate_next()
+            # What is in flight may still be evaluated and become a parent: until then nothing is exhausted.
+            idle = not self._search.in_flight
             reason = self._rules.reason(
                 evaluations=self._search.evaluations,
                 elapsed_s=self._clock.elapsed_s(),
-                barren=self._search.barren,
-                none_left=none_left and not self._search.in_flight,
+                barren=self._search.barren if idle else 0,
+                none_left=none_left and idle,
             )
             if reason is not None:
                 return reason
             for report in self._engine.collect(COLLECT_S):
                 self._receive(report)
+
+    def _fill(self) -> bool:
+        """Begin as much as may be ahead; True if the search has nothing left to ask."""
+        while len(self._building) + len(self._ready) < self._depth:
+            active = len(self._search.in_flight) - len(self._requeue)
+            if not self._rules.may_begin(evaluations=self._search.evaluations, in_flight=active):
+                return False
+            if self._requeue:
+                self._take_up(self._requeue.popleft())
+                continue
+            if self._search.barren >= self._rules.patience:
+                return False
+            ask = self._search.ask()
+            if ask is None:
+                return True
+            with self._store.step() as step:
+                step.asked(ask)
+            self._propose(ask)
+        return False
 
     def _take_up(self, pending: Pending) -> None:
         if pending.kernel is None:
@@ -111,23 +137,7 @@ class SearchLoop:
             self._kernels[pending.kernel.id] = pending.kernel
             self._tell(pending.number, pending.kernel, Outcome.evaluated(pending.verdict), recorded=True)
         else:
-            self._search.seen.claim(pending.kernel.id)
             self._build(pending.number, pending.kernel)
-
-    def _fill(self) -> bool:
-        """Ask as long as more may be ahead; True if the search has nothing left to ask."""
-        while len(self._building) + len(self._ready) < self._depth:
-            in_flight = len(self._search.in_flight)
-            if not self._rules.may_begin(evaluations=self._search.evaluations, in_flight=in_flight):
-                return False
-            ask = self._search.ask()
-            if ask is None:
-                return True
-            self._store.append("asked", ask.model_dump(mode="json"))
-            self._propose(ask)
-            if self._search.barren >= self._rules.patience:
-                return False
-        return False
 
     def _propose(self, ask: Ask) -> None:
         """Find a new kernel for an ask and send it to be built; a known one is logged and asked for again."""
@@ -198,7 +208,8 @@ class SearchLoop:
                 return
         else:
             assert self._evaluating is not None
-            _, kernel = self._evaluating
+            number, kernel = self._evaluating
+            assert number == report.number
             self._evaluating = None
         if report.verdict is None:
             raise EvaluationError(f"job {report.number} ({report.kind}): expected a verdict, found none")
@@ -246,13 +257,12 @@ class SearchLoop:
                     best=best is not None and best != best_before,
                 )
             )
-        names = {AddStatus.NEW: "new", AddStatus.IMPROVED: "improved", AddStatus.NOT_ADDED: "rejected"}
         self._listener.on_event(
             Told(
                 elapsed_s=self._clock.elapsed_s(),
                 number=number,
                 kernel=kernel_id,
-                outcome=names[told.status] if outcome.verdict is not None else "duplicate",
+                outcome=TOLD_AS[told.status] if outcome.verdict is not None else "duplicate",
                 cell=told.cell,
                 filled=len(self._search.archive),
             )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from kernelworks import __version__
-from kernelworks.app.config import Config, settings_of
+from kernelworks.app.config import Budget, Config, settings_of
 from kernelworks.app.events import BaselineTimed, Finished, Listener, Phase, Started
 from kernelworks.app.finish import finish_run
 from kernelworks.app.loop import Clock, SearchLoop
@@ -18,8 +18,9 @@ from kernelworks.app.options import OptimizeOptions, ResumeOptions
 from kernelworks.app.results import OptimizeResult
 from kernelworks.app.runs import run_result
 from kernelworks.app.state import read_state
+from kernelworks.app.tasks import refuse_bad_task
 from kernelworks.engine.registry import open_engine
-from kernelworks.errors import ProposeError, TaskRefusedError, UsageError
+from kernelworks.errors import KernelFormatError, ProposeError, UsageError
 from kernelworks.evaluate.session import Session
 from kernelworks.kernel.frontmatter import read_kernel
 from kernelworks.kernel.model import Kernel
@@ -41,24 +42,28 @@ def optimize(options: OptimizeOptions, listener: Listener) -> OptimizeResult:
     """Start a run and carry it to its end.
 
     Raises:
+        UsageError: a seed kernel cannot be read.
         TaskError: the task cannot be loaded or is refused.
         ProposeError: the proposer cannot work on the task.
         EnvironmentLackError: no compiler.
         StoreError: the run's folder cannot be used.
     """
     config = options.config
+    own = [_read_own(file) for file in options.seed_kernels]
     run = new_run_id()
     folder = Path(options.folder) if options.folder is not None else default_folder(run)
-    claim_folder(folder)
     with ExitStack() as stack:
+        if not folder.exists():
+            stack.callback(_remove_if_empty, folder)
+        claim_folder(folder)
         listener.on_event(Phase(elapsed_s=0.0, name="load", detail=options.task.target))
         session = stack.enter_context(_open_session(options.task, config))
-        _refuse_bad_task(session, listener)
+        listener.on_event(Phase(elapsed_s=0.0, name="check"))
+        refuse_bad_task(session)
         context = _context(session, config.evaluation.target)
-        proposer = _able_proposer(config.search.proposer, context, options.seed_kernels)
-        seeds = _seeds(proposer, context, options.seed_kernels)
+        proposer, seeds = _proposer_and_seeds(config.search.proposer, context, own)
         numbers = SearchConfig(seeds=len(seeds), aggregate=session.task.aggregate)
-        meta = _meta(run, options, session, numbers)
+        meta = _meta(run, options, session, numbers, proposer.name, seeds)
         store = stack.enter_context(RunStore.create(folder, meta))
         register(run, folder, task=session.task.name, target=meta.target, created_at=meta.created_at)
         run_ = _Run(store, session, config, listener, proposer, context, seeds)
@@ -69,14 +74,16 @@ def resume(run: str, options: ResumeOptions, listener: Listener) -> OptimizeResu
     """Continue a run where it stopped; what was in flight is done first.
 
     Raises:
+        UsageError: the task is another one now.
         StoreError: no such run, in use, or its log does not fit this version.
-        TaskError: the task is gone, or is another one now.
+        TaskError: the task cannot be loaded any more.
+        EnvironmentLackError: no compiler.
     """
     folder = find(run)
     with ExitStack() as stack:
         store = stack.enter_context(RunStore.open(folder))
         meta = store.meta
-        config = _resumed_config(Config.model_validate(meta.config), options)
+        config = _resumed_config(store, options)
         reference = TaskReference.model_validate(meta.task_data["reference"])
         search = Search(meta.seed, SearchConfig.model_validate(meta.search))
         restored = restore(store, search)
@@ -89,10 +96,9 @@ def resume(run: str, options: ResumeOptions, listener: Listener) -> OptimizeResu
                 f"run {meta.run}: expected the task as it was when the run began, found it changed",
                 mend="start a new run",
             )
-        context = _context(session, meta.target)
-        proposer = _able_proposer(meta.proposer, context, meta.task_data["seed_kernels"])
-        seeds = _seeds(proposer, context, meta.task_data["seed_kernels"])
-        run_ = _Run(store, session, config, listener, proposer, context, seeds)
+        proposer = _NoMoves() if meta.proposer == _NoMoves.name else get_proposer(meta.proposer)
+        seeds = [Kernel.model_validate(seed) for seed in meta.task_data["seeds"]]
+        run_ = _Run(store, session, config, listener, proposer, _context(session, meta.target), seeds)
         verdicts = {v.verdict.kernel: v.verdict for v in store.verdicts() if v.number is not None}
         return run_.go(search, restored.requeue, verdicts, restored.elapsed_s)
 
@@ -121,12 +127,27 @@ class _Run:
     def go(
         self, search: Search, requeue: Sequence[Pending], verdicts: dict[str, Verdict], before_s: float
     ) -> OptimizeResult:
-        """Search, measure the finalists, report."""
+        """Search, measure the finalists, report; an interrupt ends any of it, and the run can be resumed."""
+        try:
+            self._announce(before_s, search.evaluations)
+            self._time_baselines(before_s)
+            self._search(search, requeue, verdicts, before_s)
+        except KeyboardInterrupt:
+            self._store.append("stopped", {"reason": "interrupt"})
+        result = run_result(self._store)
+        self._listener.on_event(
+            Finished(elapsed_s=result.elapsed_s, stopped_by=result.stopped_by, evaluations=result.evaluations)
+        )
+        return result
+
+    def _search(
+        self, search: Search, requeue: Sequence[Pending], verdicts: dict[str, Verdict], before_s: float
+    ) -> None:
         store, config, listener = self._store, self._config, self._listener
-        self._announce(before_s, search.evaluations)
-        self._time_baselines(before_s)
         listener.on_event(Phase(elapsed_s=before_s, name="search"))
-        store.append("resumed" if before_s or search.evaluations else "started", {"evaluations": search.evaluations})
+        budget = config.budget.model_dump(mode="json")
+        begins = "resumed" if before_s or search.evaluations else "started"
+        store.append(begins, {"evaluations": search.evaluations, "budget": budget})
         clock = Clock(before_s)
         with ExitStack() as stack:
             engine = open_engine("local", self._session, build_workers=config.evaluation.build_workers)
@@ -145,18 +166,8 @@ class _Run:
                 verdicts=verdicts,
                 depth=config.evaluation.build_workers + 1,
             )
-            try:
-                reason = loop.run(requeue)
-            except KeyboardInterrupt:
-                store.append("stopped", {"reason": "interrupt"})
-                listener.on_event(
-                    Finished(elapsed_s=clock.elapsed_s(), stopped_by="interrupt", evaluations=search.evaluations)
-                )
-                return run_result(store)
-            store.append("stopped", {"reason": reason})
+            store.append("stopped", {"reason": loop.run(requeue)})
             finish_run(store, search, engine, listener, clock)
-        listener.on_event(Finished(elapsed_s=clock.elapsed_s(), stopped_by=reason, evaluations=search.evaluations))
-        return run_result(store)
 
     def _announce(self, before_s: float, done: int) -> None:
         meta, budget = self._store.meta, self._config.budget
@@ -195,15 +206,6 @@ def _open_session(reference: TaskReference, config: Config) -> Session:
     return Session.open(reference, config.evaluation.target, settings_of(config.evaluation))
 
 
-def _refuse_bad_task(session: Session, listener: Listener) -> None:
-    listener.on_event(Phase(elapsed_s=0.0, name="check"))
-    problems = [p for p in session.check_task() if p.refuses]
-    if problems:
-        raise TaskRefusedError(
-            f"task {session.task.name}: {problems[0].message}", tuple((p.kind, p.message) for p in problems)
-        )
-
-
 def _context(session: Session, target: str) -> ProposalContext:
     timed = session.task.model_copy(update={"cases": session.task.cases_of(CaseRole.TIMED)})
     return ProposalContext(
@@ -211,12 +213,18 @@ def _context(session: Session, target: str) -> ProposalContext:
     )
 
 
-def _seeds(proposer: Proposer, context: ProposalContext, files: Sequence[str]) -> list[Kernel]:
-    """The user's kernels first, then the proposer's; each once."""
-    found = {kernel.id: kernel for kernel in (read_kernel(Path(file), shown=file) for file in files)}
-    for kernel in proposer.seeds(context):
-        found.setdefault(kernel.id, kernel)
-    return list(found.values())
+def _read_own(file: str) -> Kernel:
+    """A kernel that the user gave."""
+    try:
+        return read_kernel(Path(file), shown=file)
+    except KernelFormatError as error:
+        raise UsageError(f"seed kernel {file}: {error.message}") from error
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """A folder that was made for a run that did not begin goes again."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 class _NoMoves:
@@ -231,23 +239,35 @@ class _NoMoves:
         return None
 
 
-def _able_proposer(name: str, context: ProposalContext, files: Sequence[str]) -> Proposer:
-    """The proposer of this name.
+def _proposer_and_seeds(
+    name: str, context: ProposalContext, own: Sequence[Kernel]
+) -> tuple[Proposer, tuple[Kernel, ...]]:
+    """The proposer of this name and the first kernels: the user's own, then the proposer's; each once.
 
     Raises:
-        ProposeError: it cannot work on the task, and the user gave no kernels of their own.
+        ProposeError: it cannot work on the task, and the user gave no kernels.
     """
     proposer = get_proposer(name)
     try:
-        proposer.seeds(context)
+        made = proposer.seeds(context)
     except ProposeError:
-        if not files:
+        if not own:
             raise
-        return _NoMoves()
-    return proposer
+        proposer, made = _NoMoves(), ()
+    found: dict[str, Kernel] = {}
+    for kernel in (*own, *made):
+        found.setdefault(kernel.id, kernel)
+    return proposer, tuple(found.values())
 
 
-def _meta(run: str, options: OptimizeOptions, session: Session, numbers: SearchConfig) -> RunMeta:
+def _meta(
+    run: str,
+    options: OptimizeOptions,
+    session: Session,
+    numbers: SearchConfig,
+    proposer: str,
+    seeds: Sequence[Kernel],
+) -> RunMeta:
     config = options.config
     reference = options.task
     path = Path(reference.target)
@@ -261,11 +281,12 @@ def _meta(run: str, options: OptimizeOptions, session: Session, numbers: SearchC
             "reference": reference.model_dump(mode="json"),
             "digest": session.task.digest,
             "task": session.task.model_dump(mode="json"),
-            "seed_kernels": [str(Path(file).resolve()) for file in options.seed_kernels],
+            # Kept, not made again: files may change, and a proposer may begin otherwise on another machine.
+            "seeds": [seed.model_dump(mode="json") for seed in seeds],
         },
         target=config.evaluation.target,
         device=session.hardware.name,
-        proposer=config.search.proposer,
+        proposer=proposer,
         seed=config.search.seed,
         search=numbers.model_dump(mode="json"),
         config=config.model_dump(mode="json"),
@@ -283,8 +304,10 @@ def _is_over(store: RunStore, restored: Restored, config: Config) -> bool:
     return reason is not None and read_state(store).status == "done"
 
 
-def _resumed_config(config: Config, options: ResumeOptions) -> Config:
-    changes = options.model_dump(exclude_none=True)
-    if not changes:
-        return config
-    return config.model_copy(update={"budget": config.budget.model_copy(update=changes)})
+def _resumed_config(store: RunStore, options: ResumeOptions) -> Config:
+    """The run's configuration with the limits of its last session, or those that are given now."""
+    config = Config.model_validate(store.meta.config)
+    budgets = [e.data["budget"] for e in store.events() if e.kind in ("started", "resumed")]
+    last = Budget.model_validate(budgets[-1]) if budgets else config.budget
+    changed = last.model_copy(update=options.model_dump(exclude_none=True))
+    return config.model_copy(update={"budget": changed})

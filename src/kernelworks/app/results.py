@@ -64,6 +64,11 @@ class OptimizeResult(Frozen):
             return 4
         return 0 if self.best is not None and self.best.beats_baselines else 1
 
+    @property
+    def next_command(self) -> str:
+        """How an interrupted run goes on; empty otherwise."""
+        return f"kernelworks runs resume {self.run}" if self.status == "interrupted" else ""
+
     def as_json(self) -> dict[str, Any]:
         """The object that ``optimize --json`` and ``runs show --json`` print."""
         return {
@@ -80,6 +85,7 @@ class OptimizeResult(Frozen):
             "seed": self.seed,
             "report": self.report,
             "elapsed_s": round(self.elapsed_s, 3),
+            "next": self.next_command,
         }
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from kernelworks.app.config import Config, config_toml
 from kernelworks.app.results import Best, OptimizeResult, RunSummary
-from kernelworks.app.state import RunState, kernels_by_id, read_state
+from kernelworks.app.state import Figures, RunState, ending_of, kernels_by_id, read_state
 from kernelworks.errors import StoreError
 from kernelworks.evaluate.records import BaselineTime
 from kernelworks.kernel.model import SUFFIXES, Kernel
 from kernelworks.kernel.verdict import Verdict
 from kernelworks.report.model import Elite, EvaluationRow, ReportData, Winner
 from kernelworks.store.lock import is_locked
-from kernelworks.store.registry import find
+from kernelworks.store.registry import RunEntry, find
 from kernelworks.store.registry import list_runs as registered_runs
 from kernelworks.store.run import RunStore
 from kernelworks.task.model import Task
@@ -25,25 +25,36 @@ REPORT = "report.html"
 
 def list_runs() -> list[RunSummary]:
     """Every registered run whose folder is there, newest first."""
-    found: list[RunSummary] = []
-    for entry in reversed(registered_runs()):
-        if not entry.exists:
-            continue
-        result = show_run(entry.folder)
-        best = result.best.verdict if result.best is not None else None
-        found.append(
-            RunSummary(
-                run=entry.run,
-                folder=entry.folder,
-                task=entry.task,
-                status=result.status,
-                started=entry.created_at,
-                evaluations=result.evaluations,
-                speedup=best.speedup if best is not None else None,
-                speedup_low=best.speedup_low if best is not None else None,
-            )
-        )
-    return found
+    return [_summary(entry) for entry in reversed(registered_runs()) if entry.exists]
+
+
+def _summary(entry: RunEntry) -> RunSummary:
+    """One run in a line. One that cannot be read has its line too, so that it does not hide the others."""
+    try:
+        status, figures = _figures(Path(entry.folder))
+    except StoreError:
+        status, figures = "unreadable", Figures(evaluations=0)
+    return RunSummary(
+        run=entry.run,
+        folder=entry.folder,
+        task=entry.task,
+        status=status,
+        started=entry.created_at,
+        evaluations=figures.evaluations,
+        speedup=figures.speedup,
+        speedup_low=figures.speedup_low,
+    )
+
+
+def _figures(folder: Path) -> tuple[str, Figures]:
+    """Status and figures: of a run that is over from its last event, which spares the replay of its whole log."""
+    live = is_locked(folder)
+    with RunStore.open(folder, read_only=True) as store:
+        ending = None if live else ending_of(store.events())
+        if ending is not None:
+            return "done", Figures.model_validate(ending.data["figures"])
+        state = read_state(store, live=live)
+        return state.status, Figures.of(state.restored.evaluations, state.winner)
 
 
 def show_run(run: str) -> OptimizeResult:
@@ -92,14 +103,16 @@ def run_result(store: RunStore, *, live: bool = False) -> OptimizeResult:
 
 
 def write_winner(store: RunStore) -> Path | None:
-    """Write the winner's text into the run's folder; None if no kernel was correct."""
+    """Write the winner's text into the run's folder; None if no kernel was correct.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
     verdict = read_state(store).winner
     if verdict is None:
         return None
     kernel = store.kernel(verdict.kernel)
-    path = winner_path(store, kernel)
-    path.write_text(kernel.text, encoding="utf-8")
-    return path
+    return _write(winner_path(store, kernel), kernel.text)
 
 
 def winner_path(store: RunStore, kernel: Kernel) -> Path:
@@ -116,9 +129,12 @@ def write_report_of(store: RunStore) -> Path:
     """
     from kernelworks.report.html import render_html
 
-    path = store.folder / REPORT
+    return _write(store.folder / REPORT, render_html(report_data(store)))
+
+
+def _write(path: Path, text: str) -> Path:
     try:
-        path.write_text(render_html(report_data(store)), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{path}: expected a writable run folder, found {error.strerror}") from error
     return path

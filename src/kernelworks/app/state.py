@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kernelworks.data import Frozen
 from kernelworks.kernel.model import Kernel
 from kernelworks.kernel.verdict import Status, Verdict
 from kernelworks.search.core import Search, SearchConfig
@@ -14,10 +15,22 @@ from kernelworks.store.records import Event, StoredVerdict
 from kernelworks.store.replay import Restored, restore
 from kernelworks.store.run import RunStore
 
-ENDED = ("evaluations", "minutes", "exhausted")
-"""Reasons after which a search is over; any other stop can be resumed."""
+RunStatus = Literal["running", "done", "interrupted"]
 
-RunStatus = Literal["running", "done", "interrupted", "failed"]
+
+class Figures(Frozen):
+    """What the list of runs says of one; the event that ends a run carries it."""
+
+    evaluations: int
+    speedup: float | None = None
+    speedup_low: float | None = None
+
+    @classmethod
+    def of(cls, evaluations: int, winner: Verdict | None) -> Figures:
+        """The figures of a run with this winner."""
+        if winner is None:
+            return cls(evaluations=evaluations)
+        return cls(evaluations=evaluations, speedup=winner.speedup, speedup_low=winner.speedup_low)
 
 
 @dataclass(frozen=True)
@@ -36,16 +49,14 @@ class RunState:
         return tuple(v for v in self.verdicts if v.number is not None)
 
     @property
-    def finals(self) -> dict[str, Verdict]:
-        """Final measurements by kernel, the latest each."""
-        return {v.verdict.kernel: v.verdict for v in self.verdicts if v.number is None}
-
-    @property
     def winner(self) -> Verdict | None:
-        """The best final measurement; before there is one, the verdict of the best elite."""
-        correct = [v for v in self.finals.values() if v.status is Status.CORRECT and v.speedup_low is not None]
-        if correct:
-            return max(correct, key=lambda v: v.speedup_low or 0.0)
+        """The verdict of the newest final measurement; before there is one, that of the best elite.
+
+        None if no kernel was correct, or none was when it was measured again.
+        """
+        chosen = [e.data["verdict"] for e in self.events if is_final(e, "winner")]
+        if chosen:
+            return next((v.verdict for v in self.verdicts if v.id == chosen[-1]), None)
         best = self.search.best
         if best is None:
             return None
@@ -68,16 +79,24 @@ def read_state(store: RunStore, *, live: bool = False) -> RunState:
     search = Search(store.meta.seed, SearchConfig.model_validate(store.meta.search))
     restored = restore(store, search)
     events = store.events()
-    return RunState(search, restored, store.verdicts(), events, _status(restored, events, live))
+    status: RunStatus = "running" if live else "done" if ending_of(events) is not None else "interrupted"
+    return RunState(search, restored, store.verdicts(), events, status)
 
 
-def _status(restored: Restored, events: Sequence[Event], live: bool) -> RunStatus:
-    if live:
-        return "running"
-    if restored.stopped not in ENDED:
-        return "interrupted"
-    finished = any(e.kind == "evaluated" and e.data.get("final") == "done" for e in events)
-    return "done" if finished else "interrupted"
+def is_final(event: Event, what: Literal["measured", "winner", "done"]) -> bool:
+    """Whether an event belongs to the final measurements: one kernel's, the choice of the winner, or their end."""
+    return event.kind == "evaluated" and event.data.get("final") == what
+
+
+def ending_of(events: Sequence[Event]) -> Event | None:
+    """The event that ended the run; None if it was cut off, or if the search went on since."""
+    ending: Event | None = None
+    for event in events:
+        if event.kind in ("asked", "told", "stopped"):
+            ending = None
+        elif is_final(event, "done"):
+            ending = event
+    return ending
 
 
 def kernels_by_id(store: RunStore) -> dict[str, Kernel]:

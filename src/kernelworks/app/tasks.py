@@ -6,7 +6,8 @@ from pathlib import Path
 
 from kernelworks.app.config import usable_cores
 from kernelworks.app.results import TaskCheck
-from kernelworks.errors import UsageError
+from kernelworks.errors import TaskRefusedError, UsageError
+from kernelworks.evaluate.session import Session
 from kernelworks.task.prototype import prototype
 from kernelworks.task.source import TaskReference
 
@@ -29,20 +30,33 @@ def check_task(reference: TaskReference, load_only: bool) -> TaskCheck:
         )
 
 
+def refuse_bad_task(session: Session) -> None:
+    """Run the checks on the task of a session.
+
+    Raises:
+        TaskRefusedError: no verdict on this task would mean anything.
+    """
+    problems = [p for p in session.check_task() if p.refuses]
+    if problems:
+        raise TaskRefusedError(
+            f"task {session.task.name}: {problems[0].message}", tuple((p.kind, p.message) for p in problems)
+        )
+
+
 def new_task(name: str, folder: Path) -> Path:
     """Write a commented starter and return its path.
 
     Raises:
-        UsageError: the name is no identifier, the file exists, or the folder cannot be written.
+        TaskError: an operation cannot have this name.
+        UsageError: the file exists, or the folder cannot be written.
     """
     from kernelworks.task.starter import starter_text
 
-    if not name.isidentifier():
-        raise UsageError(f"task name: expected an identifier such as my_softmax, found {name!r}")
+    text = starter_text(name)
     path = folder / f"{name}.py"
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(starter_text(name))
+            file.write(text)
     except FileExistsError as error:
         raise UsageError(f"{path}: expected a new file, found an existing one") from error
     except OSError as error:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 
 from kernelworks.engine.base import Built, Job, JobReport
 from kernelworks.evaluate.session import Session
 from kernelworks.kernel.verdict import Verdict
 from kernelworks.targets.gate import process_gate
+
+KILL_AGAIN_S = 0.05
+"""While the engine closes: a build that waited for its turn may start a compiler after the others were ended."""
 
 
 class LocalEngine:
@@ -20,27 +24,35 @@ class LocalEngine:
         self._reports: queue.SimpleQueue[JobReport | BaseException] = queue.SimpleQueue()
         self._builds = ThreadPoolExecutor(build_workers, thread_name_prefix="build")
         self._evaluations = ThreadPoolExecutor(1, thread_name_prefix="evaluate")
+        self._building: set[Future[None]] = set()
+        self._failure: BaseException | None = None
         self._closed = False
 
     def submit(self, job: Job) -> None:
         """Queue a job; returns at once."""
         if job.kind == "build":
-            self._builds.submit(self._guard, self._build, job)
+            self._building = {build for build in self._building if not build.done()}
+            self._building.add(self._builds.submit(self._guard, self._build, job))
         else:
             self._evaluations.submit(self._guard, self._evaluate, job)
 
     def collect(self, timeout_s: float) -> Sequence[JobReport]:
-        """Reports that are ready, waiting at most so long for the first."""
+        """Reports that are ready, waiting at most so long for the first.
+
+        Raises:
+            KernelworksError: the harness failed (never the candidate); reports that came before it were handed out.
+        """
         found: list[JobReport] = []
-        try:
-            item = self._reports.get(timeout=timeout_s)
-            while True:
+        with suppress(queue.Empty):
+            while self._failure is None:
+                item = self._reports.get_nowait() if found else self._reports.get(timeout=timeout_s)
                 if isinstance(item, BaseException):
-                    raise item
-                found.append(item)
-                item = self._reports.get_nowait()
-        except queue.Empty:
-            return found
+                    self._failure = item
+                else:
+                    found.append(item)
+        if self._failure is not None and not found:
+            raise self._failure
+        return found
 
     def close(self) -> None:
         """End everything that still runs; what was in flight is lost."""
@@ -51,8 +63,10 @@ class LocalEngine:
         self._evaluations.shutdown(wait=False, cancel_futures=True)
         process_gate().kill_running()
         self._session.close()
-        self._builds.shutdown(wait=True)
         self._evaluations.shutdown(wait=True)
+        while wait(self._building, timeout=KILL_AGAIN_S).not_done:
+            process_gate().kill_running()
+        self._builds.shutdown(wait=True)
 
     def _guard(self, work: Callable[[Job], JobReport], job: Job) -> None:
         try:

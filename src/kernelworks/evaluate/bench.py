@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kernelworks.errors import TaskError
 from kernelworks.evaluate.judge import Judge
 from kernelworks.evaluate.perturb import VARIANTS
 from kernelworks.evaluate.process import CandidatePool
@@ -21,6 +22,8 @@ SMALL_CASE_BYTES = 64 << 20
 """Up to this size a check case is prepared in every family, above it with the task's own draw only."""
 CHECK_FAMILIES = ("normal", "wide", "integers", "constant")
 EDGE_FAMILIES = ("normal", "constant")
+PREPARE_TRIES = 3
+"""Seeds that are tried before a family of a case is dropped."""
 
 
 @dataclass
@@ -96,13 +99,19 @@ def open_bench(judge: Judge, target: Target, settings: Settings, pool: Candidate
         pool: of candidates' processes.
         heap: of the judge, and so the allocation policy of all timings. On the default heap only timed cases are
             prepared: what is timed there was checked before.
+
+    Raises:
+        TaskError: a timed case cannot be judged, since its reference is not finite where the exact answer is.
     """
     policy: Policy = "kernel" if heap == "warm" else "as_called"
     bench = Bench(judge, target, target.hardware(), settings, pool, policy)
     for case in judge.task.cases:
         families = _families(judge.task, case) if heap == "warm" or case.role is CaseRole.TIMED else ()
         for family in families:
-            prepared = judge.prepare(case.name, bench.rng.getrandbits(31), family)
+            prepared = _prepare(bench, case, family)
+            if prepared.dropped and case.role is CaseRole.TIMED:
+                bench.close()
+                raise TaskError(f"case {case.name}: expected inputs on which answers can be judged: {prepared.dropped}")
             if prepared.dropped:
                 bench.dropped.append(prepared)
             elif case.role is CaseRole.TIMED:
@@ -117,6 +126,15 @@ def open_bench(judge: Judge, target: Target, settings: Settings, pool: Candidate
         for name in judge.baseline_names().names:
             bench.baselines = judge.warm_baseline(name, case.key)
     return bench
+
+
+def _prepare(bench: Bench, case: Case, family: str) -> PreparedCase:
+    """A case with a seed that nobody knows, and another where that draw cannot be judged (near ties of an argmax)."""
+    for _ in range(PREPARE_TRIES - 1):
+        prepared = bench.judge.prepare(case.name, bench.rng.getrandbits(31), family)
+        if not prepared.dropped:
+            return prepared
+    return bench.judge.prepare(case.name, bench.rng.getrandbits(31), family)
 
 
 def _families(task: Task, case: Case) -> tuple[str, ...]:

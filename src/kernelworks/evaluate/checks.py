@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from kernelworks.evaluate.endings import EndedEvaluation, ending_of, problem_finding
+from kernelworks.evaluate.endings import EndedEvaluation, clock_finding, ending_of, problem_finding
 from kernelworks.evaluate.judge import Judge
 from kernelworks.evaluate.process import Candidate, CandidateError, TimedCalls
-from kernelworks.evaluate.sides import BoundCase, FailedCallError, StaleAnswerError
+from kernelworks.evaluate.sides import BoundCase, CallError, ClockError, FailedCallError
 from kernelworks.kernel.verdict import Finding, Status
 
 FILLS = (0, 1)
 """Fill patterns of integer outputs: two runs, so that a value that happens to stand there is no answer."""
-BATCH_CALLS = 8
-"""Calls of the batch by which the candidate's clock is held against the harness's."""
-CLOCK_SLACK_MS = 2.0
-CLOCK_SLACK_SHARE = 0.25
+BATCH_MS = 40.0
+"""Length of the batches by which a candidate's clock is held against the harness's ..."""
+LEAST_CALLS, MOST_CALLS = 2, 500
+"""... within these numbers of calls."""
+IN_PLACE_CALLS = 8
+"""At most so many where calls change their inputs: further ones would work on values far from any input."""
+BATCH_TRIES = 5
+"""Batches of which one must agree: another program's turn on the processor lengthens one, not all."""
+BATCH_SLACK_MS = 2.0
+CALL_SLACK_MS = 0.01
+"""Around each call: two readings of the clock, the foreign function interface."""
+OWN_SLACK_SHARE = 0.05
+"""By which a batch may be longer than what its own calls are said to have taken."""
+CLAIM_SLACK_SHARE = 0.5
+"""By which a batch may be longer than what was claimed earlier: clock rates and foreign load change meanwhile."""
 
 
 @contextmanager
@@ -24,7 +36,7 @@ def candidate_faults(case: str) -> Generator[None]:
     """Turn what a candidate does wrong into the end of its evaluation."""
     try:
         yield
-    except (CandidateError, StaleAnswerError, FailedCallError) as error:
+    except (CandidateError, CallError) as error:
         raise ending_of(error, case) from error
 
 
@@ -35,7 +47,7 @@ def check_answers(candidate: Candidate, cases: Sequence[BoundCase], judge: Judge
         EndedEvaluation: the first case that is not right, with all of its problems.
     """
     for case in cases:
-        with candidate_faults(case.prepared.case):
+        with candidate_faults(case.label):
             case.bind(candidate)
             for fill in FILLS if case.prepared.two_fills else FILLS[:1]:
                 _check_once(candidate, case, judge, fill, timeout_s)
@@ -48,47 +60,106 @@ def _check_once(candidate: Candidate, case: BoundCase, judge: Judge, fill: int, 
         raise FailedCallError(result.returned)
     report = judge.compare(case.key, 0)
     if report.problems:
-        name = f"{case.prepared.case}, {case.prepared.family} inputs"
-        raise EndedEvaluation(Status.WRONG, *(problem_finding(problem, name) for problem in report.problems))
+        raise EndedEvaluation(Status.WRONG, *(problem_finding(problem, case.label) for problem in report.problems))
 
 
-def check_company(candidate: Candidate, threads_before: int, threads: int) -> None:
-    """Threads and processes after the calls against those before: an OpenMP pool is allowed, nothing else.
+def check_company(candidate: Candidate, allowed_threads: int, when: str) -> None:
+    """Threads and processes of a candidate: an OpenMP pool is allowed after calls, nothing else.
+
+    Args:
+        candidate: running.
+        allowed_threads: 1 before any call, then the size of the OpenMP pool.
+        when: in words, such as ``after the calls``.
 
     Raises:
         EndedEvaluation: dishonest.
     """
     with candidate_faults(""):
-        now, processes = candidate.thread_count(), candidate.descendants()
-    allowed = threads_before + threads - 1
-    if now > allowed:
-        message = f"{now} threads after the calls, expected at most {allowed} (the OpenMP pool)"
+        threads, processes = candidate.thread_count(), candidate.descendants()
+    if threads > allowed_threads:
+        message = f"{threads} threads {when}, expected at most {allowed_threads} (the OpenMP pool)"
         raise EndedEvaluation(Status.DISHONEST, Finding(kind="leftover_thread", message=message))
     if processes:
-        message = f"processes outlive the call: {', '.join(processes)}"
+        message = f"processes {when}: {', '.join(processes)}, expected none beside the candidate's own"
         raise EndedEvaluation(Status.DISHONEST, Finding(kind="leftover_process", message=message))
 
 
-def check_clock(candidate: Candidate, case: BoundCase, timeout_s: float) -> float:
-    """Hold the times that the candidate's process reports against the harness's own clock, over a batch.
+@dataclass(frozen=True)
+class Batch:
+    """Calls in a row, caches warm, by two clocks: that of the candidate's process and the harness's own."""
+
+    calls: int
+    said_ms: float
+    measured_ms: float
+
+    def agrees(self, said_ms: float, slack_share: float) -> bool:
+        """Whether the calls can have taken ``said_ms`` altogether."""
+        slack_ms = BATCH_SLACK_MS + CALL_SLACK_MS * self.calls
+        return self.measured_ms <= said_ms * (1 + slack_share) + slack_ms
+
+
+def check_clock(candidate: Candidate, case: BoundCase, judge: Judge, timeout_s: float) -> float:
+    """Hold the times that the candidate's process reports against the harness's own clock.
 
     Returns:
         Milliseconds per call outside the kernel (``host_ms``).
 
     Raises:
-        EndedEvaluation: dishonest, if the batch took much longer than its calls are said to.
+        EndedEvaluation: dishonest, if every batch took longer than its calls are said to.
     """
-    with candidate_faults(case.prepared.case):
-        keys = [case.lane_key(lane) for lane in range(len(case.lanes))]
-        timed: TimedCalls = candidate.time(keys, BATCH_CALLS, 0, False, timeout_s)
-        if timed.returned != 0:
-            raise FailedCallError(timed.returned)
-    inner_ms, outer_ms = sum(timed.inner_ns) / 1e6, timed.outer_ns / 1e6
-    if outer_ms - inner_ms > CLOCK_SLACK_MS + CLOCK_SLACK_SHARE * inner_ms:
-        message = f"{BATCH_CALLS} calls took {outer_ms:.3f} ms, its process says {inner_ms:.3f} ms"
-        evidence = {"outer_ms": outer_ms, "inner_ms": inner_ms}
-        raise EndedEvaluation(Status.DISHONEST, Finding(kind="clock", message=message, evidence=evidence))
-    return (outer_ms - inner_ms) / BATCH_CALLS
+    with candidate_faults(case.label):
+        batch, agreed = _batch(candidate, case, judge, timeout_s, lambda b: b.agrees(b.said_ms, OWN_SLACK_SHARE))
+        if not agreed:
+            raise ClockError(batch.calls, batch.said_ms, batch.measured_ms)
+    return (batch.measured_ms - batch.said_ms) / batch.calls
+
+
+def doubt_claim(
+    candidate: Candidate, case: BoundCase, judge: Judge, claimed_ms: float, timeout_s: float
+) -> Finding | None:
+    """A time per call that this process claimed earlier, against the harness's clock around such calls now.
+
+    A kernel whose lies begin once it is timed passes ``check_clock``, and not this.
+
+    Returns:
+        A finding if every batch takes much longer, although its calls find the caches warm.
+    """
+    with candidate_faults(case.label):
+        batch, agreed = _batch(
+            candidate, case, judge, timeout_s, lambda b: b.agrees(b.calls * claimed_ms, CLAIM_SLACK_SHARE)
+        )
+    if agreed:
+        return None
+    return clock_finding(ClockError(batch.calls, batch.calls * claimed_ms, batch.measured_ms), case.label)
+
+
+def _batch(
+    candidate: Candidate, case: BoundCase, judge: Judge, timeout_s: float, agrees: Callable[[Batch], bool]
+) -> tuple[Batch, bool]:
+    """The first batch that agrees (else the last tried) and whether it does; lanes in turn, caches warm."""
+    lanes = range(len(case.lanes))
+    keys = [case.lane_key(lane) for lane in lanes]
+    most = IN_PLACE_CALLS if judge.task.mutates else MOST_CALLS
+    first = _timed(candidate, keys, 1, timeout_s)
+    calls = max(LEAST_CALLS, min(most, round(BATCH_MS * 1e6 / first.outer_ns)))
+    tries = 0
+    while True:
+        if judge.task.mutates:
+            for lane in lanes:
+                judge.poison(case.key, lane)
+        timed = _timed(candidate, keys, calls, LEAST_CALLS * timeout_s)
+        batch = Batch(calls, sum(timed.inner_ns) / 1e6, timed.outer_ns / 1e6)
+        tries += 1
+        agreed = agrees(batch)
+        if agreed or tries == BATCH_TRIES:
+            return batch, agreed
+
+
+def _timed(candidate: Candidate, keys: Sequence[str], calls: int, timeout_s: float) -> TimedCalls:
+    timed = candidate.time(keys, calls, 0, False, timeout_s)
+    if timed.returned != 0:
+        raise FailedCallError(timed.returned)
+    return timed
 
 
 def check_float_mode(candidate: Candidate) -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from kernelworks.errors import KernelError
 from kernelworks.evaluate.endings import EndedEvaluation
-from kernelworks.kernel.frontmatter import default_point, holds
+from kernelworks.kernel.frontmatter import compile_time_names, holds
 from kernelworks.kernel.hardware import Hardware
 from kernelworks.kernel.model import Kernel, Params
 from kernelworks.kernel.verdict import Finding, Status
+from kernelworks.targets.flags import bound_point
 from kernelworks.task.model import Case, CaseRole, Task
 
 
@@ -37,7 +38,7 @@ def domain_of(kernel: Kernel, task: Task, hardware: Hardware) -> Domain:
         message = f"needs {', '.join(missing)}, which {hardware.name} does not have"
         raise EndedEvaluation(Status.UNSUPPORTED, Finding(kind="needs", message=message))
     try:
-        point = default_point(kernel.front, task.cases_of(CaseRole.TIMED)[0].sizes, kernel.params)
+        point = bound_point(task, kernel)
         inside = frozenset(case.name for case in task.cases if _covers(kernel, point, case))
     except KernelError as error:
         raise EndedEvaluation(Status.INVALID, Finding(kind=error.kind, message=error.message)) from error
@@ -48,11 +49,10 @@ def domain_of(kernel: Kernel, task: Task, hardware: Hardware) -> Domain:
 
 def _covers(kernel: Kernel, point: Params, case: Case) -> bool:
     """Whether a case lies inside; only an edge case may lie outside."""
-    names = {**case.sizes, **point}
     front = kernel.front
-    if holds((*front.covers, *front.constraints), names):
-        return True
-    if case.role is CaseRole.EDGE:
-        return False
-    failed = next(text for text in (*front.covers, *front.constraints) if not holds([text], names))
-    raise KernelError(f"expected {failed} in every timed and check case, found case {case.name} with {case.sizes}")
+    names = {**case.sizes, **compile_time_names(front, point)}
+    failed = next((text for text in (*front.covers, *front.constraints) if not holds([text], names)), None)
+    if failed is None or case.role is CaseRole.EDGE:
+        return failed is None
+    sizes = ", ".join(f"{dim} {size}" for dim, size in case.sizes.items())
+    raise KernelError(f"expected {failed} in every timed and check case, found case {case.name} with {sizes}")

@@ -4,20 +4,45 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernelworks.evaluate.bench import Bench
 from kernelworks.evaluate.checks import candidate_faults
 from kernelworks.evaluate.opponent import Opponent
-from kernelworks.evaluate.process import Candidate
-from kernelworks.evaluate.sides import BoundCase, CandidateSide
-from kernelworks.evaluate.timing import MARGIN, Interval, Outcome, Side, compare_sides
+from kernelworks.evaluate.process import Candidate, CandidateError
+from kernelworks.evaluate.sides import BoundCase, CallError, CandidateSide
+from kernelworks.evaluate.timing import MARGIN, Call, Interval, Outcome, Side, compare_sides
 from kernelworks.kernel.verdict import Baseline, Comparison, Decision
 
 Aggregate = Literal["geomean", "total"]
 WARM_UP_CALLS = 2
+
+
+class RivalFailedError(Exception):
+    """An incumbent crashed, hung or did not build: nothing that the candidate did."""
+
+
+@contextmanager
+def rival_faults() -> Generator[None]:
+    """Tell what an incumbent does wrong from what the candidate does."""
+    try:
+        yield
+    except (CandidateError, CallError) as error:
+        raise RivalFailedError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class _RivalSide:
+    """An incumbent on the clock: it was checked before, and is only timed."""
+
+    side: CandidateSide
+
+    def time(self, lane: int) -> Call:
+        with rival_faults():
+            return self.side.time(lane)
 
 
 class Duel:
@@ -27,25 +52,28 @@ class Duel:
         self._bench = bench
         self._candidate = candidate
         self._rng = random.Random(bench.rng.getrandbits(64))
-        self._bind(candidate)
+        with candidate_faults(""):
+            self._bind(candidate)
 
     def against_kernel(self, name: str, rival: Candidate) -> list[Comparison]:
         """Against an incumbent in its own process, case by case.
 
         Raises:
-            EndedEvaluation: the candidate failed; CandidateError: the rival did.
+            EndedEvaluation: the candidate failed.
+            RivalFailedError: the rival did.
         """
-        self._bind(rival)
-        return [self._compare(name, case, self._side(rival, case, spot_checks=False)) for case in self._bench.timed]
+        with rival_faults():
+            self._bind(rival)
+        sides = [(case, _RivalSide(self._side(rival, case, spot_checks=False))) for case in self._bench.timed]
+        return [self._compare(name, case, side) for case, side in sides]
 
     def against_baseline(self, name: str) -> list[Comparison]:
         """Against a trusted baseline in the judge's process, case by case."""
         return [self._compare(name, case, self._bench.baseline_side(name, case)) for case in self._bench.timed]
 
     def _bind(self, candidate: Candidate) -> None:
-        with candidate_faults(""):
-            for case in self._bench.timed:
-                case.bind(candidate)
+        for case in self._bench.timed:
+            case.bind(candidate)
 
     def _side(self, candidate: Candidate, case: BoundCase, *, spot_checks: bool) -> CandidateSide:
         return CandidateSide(
@@ -61,7 +89,7 @@ class Duel:
 
     def _compare(self, name: str, case: BoundCase, opponent: Side) -> Comparison:
         candidate = self._side(self._candidate, case, spot_checks=True)
-        with candidate_faults(case.prepared.case):
+        with candidate_faults(case.label):
             for side in (candidate, opponent):
                 for _ in range(WARM_UP_CALLS):
                     side.time(0)
@@ -87,8 +115,8 @@ def _comparison(name: str, case: BoundCase, outcome: Outcome, bench: Bench) -> C
         page_faults=sum(c.page_faults for c in mine) / len(mine),
         opponent_page_faults=sum(c.page_faults for c in theirs) / len(theirs),
         samples_ms=tuple(
-            (*(c.elapsed_ms for c in b.candidate), *(c.elapsed_ms for c in b.opponent))  # pyright: ignore[reportArgumentType]
-            for b in outcome.blocks
+            (a.elapsed_ms, b.elapsed_ms, c.elapsed_ms, d.elapsed_ms)
+            for a, b, c, d in ((*block.candidate, *block.opponent) for block in outcome.blocks)
         ),
         orders="".join("a" if b.candidate_first else "b" for b in outcome.blocks),
     )
@@ -116,10 +144,10 @@ def combine(comparisons: Sequence[Comparison], aggregate: Aggregate) -> Combined
             return sum(weights) / sum(w / r for w, r in zip(weights, ratios, strict=True))
         return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
-    value, low, high = (over_cases([getattr(c, f) for c in comparisons]) for f in ("ratio", "ratio_low", "ratio_high"))
+    low, high = over_cases([c.ratio_low for c in comparisons]), over_cases([c.ratio_high for c in comparisons])
     return Combined(
-        Interval(value, low, high),
-        decide(low, high) if len(comparisons) > 1 else comparisons[0].decision,
+        Interval(over_cases([c.ratio for c in comparisons]), low, high),
+        decide(low, high),
         total_ms([c.time_ms for c in comparisons], aggregate),
         total_ms([c.opponent_time_ms for c in comparisons], aggregate),
     )

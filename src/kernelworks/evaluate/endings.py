@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelworks.evaluate.process import CandidateEndedError, CandidateError, CandidateLoadError
 from kernelworks.evaluate.records import CaseProblem
-from kernelworks.evaluate.sides import FailedCallError, StaleAnswerError
+from kernelworks.evaluate.sides import CallError, ClockError, FailedCallError, StaleAnswerError
 from kernelworks.evaluate.supervision import Cause, Exit
 from kernelworks.kernel.verdict import Finding, Status
 
@@ -23,15 +23,21 @@ class EndedEvaluation(Exception):  # noqa: N818  it ends an evaluation; it is no
         self.findings = findings
 
 
-def ending_of(error: CandidateError | StaleAnswerError | FailedCallError, case: str) -> EndedEvaluation:
-    """The end of an evaluation in which the candidate's process raised ``error`` on ``case``."""
+def ending_of(error: CandidateError | CallError, case: str) -> EndedEvaluation:
+    """The end of an evaluation.
+
+    Args:
+        error: what the candidate did.
+        case: where, in words; empty outside any case.
+    """
     if isinstance(error, StaleAnswerError):
         return EndedEvaluation(Status.DISHONEST, problem_finding(error.problem, case))
     if isinstance(error, FailedCallError):
         evidence = {"returned": error.returned, "case": case}
-        return EndedEvaluation(
-            Status.CRASHED, Finding(kind="returned", message=f"{error}, in case {case}", evidence=evidence)
-        )
+        finding = Finding(kind="returned", message=f"{error} (case {case})", evidence=evidence)
+        return EndedEvaluation(Status.CRASHED, finding)
+    if isinstance(error, ClockError):
+        return EndedEvaluation(Status.DISHONEST, clock_finding(error, case))
     if isinstance(error, CandidateEndedError):
         return _ended(error.during, error.exit, case)
     kind = "load" if isinstance(error, CandidateLoadError) else "refused"
@@ -55,14 +61,14 @@ def _ended(during: str, ending: Exit, case: str) -> EndedEvaluation:
 
 
 def left_behind(ending: Exit) -> tuple[Finding, ...]:
-    """Processes and files that a candidate left: each makes it dishonest."""
+    """Processes and files that a candidate left: each makes one that did not end otherwise dishonest."""
     found: list[Finding] = []
     if ending.leftover_count:
         names = ", ".join(ending.leftovers)
-        message = f"{ending.leftover_count} processes outlived the call and were ended: {names}"
+        message = f"processes outlived the call and were ended: {names} ({ending.leftover_count} in all)"
         found.append(Finding(kind="leftover_process", message=message, evidence={"count": ending.leftover_count}))
     if ending.file_count:
-        message = f"{ending.file_count} files were written: {', '.join(ending.files)}"
+        message = f"files were written: {', '.join(ending.files)} ({ending.file_count} in all)"
         found.append(Finding(kind="files", message=message, evidence={"count": ending.file_count}))
     if ending.unkilled:
         found.append(
@@ -76,8 +82,15 @@ def loudness(ending: Exit) -> tuple[Finding, ...]:
     size = ending.stdout.size_bytes + ending.stderr.size_bytes
     if size < LOUD_BYTES:
         return ()
-    message = f"printed {size / 1e6:.1f} MB; kept are the first and last {len(ending.stdout.head) >> 10} KiB a stream"
+    kept = max(len(ending.stdout.head), len(ending.stderr.head))
+    message = f"printed {size / 1e6:.1f} MB; kept are the first and last {kept >> 10} KiB of a stream"
     return (Finding(kind="output", message=message, evidence={"bytes": size, **_printed(ending)}),)
+
+
+def clock_finding(error: ClockError, case: str) -> Finding:
+    """A clock that cannot be right as a finding."""
+    evidence = {"calls": error.calls, "said_ms": error.said_ms, "measured_ms": error.measured_ms, "case": case}
+    return Finding(kind="clock", message=f"{error} (case {case})", evidence=evidence)
 
 
 def problem_finding(problem: CaseProblem, case: str) -> Finding:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from kernelworks.errors import KernelError
@@ -18,9 +19,10 @@ from kernelworks.evaluate.checks import (
     check_clock,
     check_company,
     check_float_mode,
+    doubt_claim,
 )
 from kernelworks.evaluate.domain import Domain, domain_of
-from kernelworks.evaluate.duel import Duel, Tied, combine
+from kernelworks.evaluate.duel import Duel, RivalFailedError, Tied, combine, rival_faults
 from kernelworks.evaluate.endings import EndedEvaluation, left_behind, loudness
 from kernelworks.evaluate.opponent import Opponent
 from kernelworks.evaluate.process import Candidate
@@ -78,53 +80,89 @@ class Evaluation:
 
     def _check(self, artefact: Artefact, domain: Domain) -> None:
         """Right and honest on every case, in a process of its own."""
-        bench, threads = self._bench, self._bench.settings.threads
+        bench, settings = self._bench, self._bench.settings
         checks = [c for c in bench.checks if c.prepared.case in domain.cases]
         with self._candidate(artefact) as candidate:
             with self._stage("check"):
                 check_float_mode(candidate)
-                with candidate_faults(""):
-                    threads_before = candidate.thread_count()
-                check_answers(candidate, [*checks, *bench.timed], bench.judge, bench.settings.call_timeout_s)
+                check_company(candidate, 1, "before any call")
+                check_answers(candidate, [*checks, *bench.timed], bench.judge, settings.call_timeout_s)
                 check_float_mode(candidate)
-                check_company(candidate, threads_before, threads)
+                check_company(candidate, settings.threads, "after the calls")
             with self._stage("clock"), process_gate().timing():
-                self._fields["host_ms"] = check_clock(candidate, bench.timed[0], bench.settings.call_timeout_s)
+                case = bench.timed[0]
+                self._fields["host_ms"] = check_clock(candidate, case, bench.judge, settings.call_timeout_s)
 
     def _time(self, artefact: Artefact, opponent: Opponent | None) -> None:
-        """Against the opponent; then, if it is the first of its cell or won, against every baseline."""
+        """Against the opponent; then, if it is the first of its cell or won, against every baseline.
+
+        A time that cannot be believed is held, confirmed in a new process, and then dishonest.
+        """
+        rival = self._rival_of(opponent)
         with self._stage("time"), process_gate().timing():
-            tied = self._timed(artefact, opponent)
-            if self._below_floor(tied.comparisons):
-                tied = self._timed(artefact, opponent)
-                if below := self._below_floor(tied.comparisons):
-                    raise EndedEvaluation(Status.DISHONEST, below)
+            tied, doubt = self._timed(artefact, rival)
+            if doubt is not None:
+                tied, doubt = self._timed(artefact, rival)
+            if doubt is not None:
+                raise EndedEvaluation(Status.DISHONEST, doubt)
         self._fields |= tied.fields()
 
-    def _timed(self, artefact: Artefact, opponent: Opponent | None) -> Tied:
-        with ExitStack() as stack:
-            candidate = stack.enter_context(self._candidate(artefact))
-            duel = Duel(self._bench, candidate)
-            comparisons: list[Comparison] = []
-            if opponent is not None:
-                rival = stack.enter_context(self._rival(opponent.kernel))
-                comparisons = duel.against_kernel(opponent.kernel.id, rival)
-                if combine(comparisons, self._bench.task.aggregate).decision is not Decision.FASTER:
-                    return Tied.through(opponent, comparisons, self._bench)
-            for name in self._bench.baselines.names:
-                comparisons += duel.against_baseline(name)
-            return Tied.directly(comparisons, self._bench)
+    def _rival_of(self, opponent: Opponent | None) -> _Rival | None:
+        """The opponent, built before the clock: a build waits for the end of every timing."""
+        if opponent is None:
+            return None
+        try:
+            return _Rival(opponent, self._build(opponent.kernel))
+        except EndedEvaluation as ended:
+            self._note(_opponent_failed(opponent, ended.findings[0].message))
+            return None
+
+    def _timed(self, artefact: Artefact, rival: _Rival | None) -> tuple[Tied, Finding | None]:
+        """All timings in one new process, and why they cannot be believed, if so."""
+        bench = self._bench
+        with self._candidate(artefact) as candidate:
+            duel = Duel(bench, candidate)
+            comparisons = self._against_rival(duel, rival)
+            if rival and comparisons and combine(comparisons, bench.task.aggregate).decision is not Decision.FASTER:
+                tied = Tied.through(rival.opponent, comparisons, bench)
+            else:
+                for name in bench.baselines.names:
+                    comparisons += duel.against_baseline(name)
+                tied = Tied.directly(comparisons, bench)
+            check_company(candidate, bench.settings.threads, "after the timed calls")
+            return tied, self._below_floor(comparisons) or self._doubt(candidate, comparisons)
+
+    def _against_rival(self, duel: Duel, rival: _Rival | None) -> list[Comparison]:
+        """Timings against the incumbent; none where it fails, and the baselines have to do."""
+        if rival is None:
+            return []
+        try:
+            with self._process_of(rival) as process:
+                return duel.against_kernel(rival.opponent.kernel.id, process)
+        except RivalFailedError as error:
+            self._note(_opponent_failed(rival.opponent, str(error)))
+            return []
+
+    def _doubt(self, candidate: Candidate, comparisons: Sequence[Comparison]) -> Finding | None:
+        """Whether the harness's own clock contradicts what the candidate's process claimed."""
+        bench = self._bench
+        for case in bench.timed:
+            claimed_ms = min(c.time_ms for c in comparisons if c.case == case.prepared.case)
+            doubt = doubt_claim(candidate, case, bench.judge, claimed_ms, bench.settings.call_timeout_s)
+            if doubt is not None:
+                return doubt
+        return None
 
     def _below_floor(self, comparisons: Sequence[Comparison]) -> Finding | None:
         for case in self._bench.timed:
             floor_ms = FLOOR_SHARE * self._bench.bound_ms(case)
-            times = [c.time_ms for c in comparisons if c.case == case.prepared.case]
-            if times and min(times) < floor_ms:
+            time_ms = min(c.time_ms for c in comparisons if c.case == case.prepared.case)
+            if time_ms < floor_ms:
                 message = (
-                    f"{min(times):.4f} ms in case {case.prepared.case}, twice: moving the bytes that the operation"
-                    f" needs takes at least {floor_ms:.4f} ms on this device"
+                    f"{time_ms:.4g} ms in case {case.prepared.case}, in two processes: moving the bytes that the"
+                    f" operation needs takes at least {floor_ms:.4g} ms on this device"
                 )
-                evidence = {"time_ms": min(times), "floor_ms": floor_ms}
+                evidence = {"time_ms": time_ms, "floor_ms": floor_ms}
                 return Finding(kind="below_floor", message=message, evidence=evidence)
         return None
 
@@ -137,19 +175,26 @@ class Evaluation:
             yield candidate
         finally:
             ending = candidate.end()
+            self._note(*loudness(ending))
         left = left_behind(ending)
         if left:
             raise EndedEvaluation(Status.DISHONEST, *left)
-        self._findings.extend(f for f in loudness(ending) if f.kind not in {g.kind for g in self._findings})
 
     @contextmanager
-    def _rival(self, kernel: Kernel) -> Generator[Candidate]:
+    def _process_of(self, rival: _Rival) -> Generator[Candidate]:
         """An incumbent in a process of its own: it was checked before and is only timed."""
-        rival = self._bench.pool.start(self._build(kernel).path)
+        with rival_faults():
+            process = self._bench.pool.start(rival.artefact.path)
         try:
-            yield rival
+            yield process
         finally:
-            rival.end()
+            process.end()
+
+    def _note(self, *findings: Finding) -> None:
+        """Keep findings beside the status, the first of each kind."""
+        for finding in findings:
+            if all(finding.kind != other.kind for other in self._findings):
+                self._findings.append(finding)
 
     @contextmanager
     def _stage(self, name: str) -> Generator[None]:
@@ -161,8 +206,6 @@ class Evaluation:
 
     def _verdict(self, status: Status, findings: tuple[Finding, ...]) -> Verdict:
         kernel = self._kernel
-        measured = ("decision", "speedup", "speedup_low", "speedup_high", "time_ms", "roofline", "cache")
-        fields = {k: v for k, v in self._fields.items() if status is Status.CORRECT or k not in measured}
         return Verdict(
             kernel=kernel.id,
             path=kernel.path,
@@ -170,8 +213,21 @@ class Evaluation:
             contract=kernel.front.contract,
             findings=findings,
             stages_ms=self._stages_ms,
-            **fields,
+            **self._fields,
         )
+
+
+@dataclass(frozen=True)
+class _Rival:
+    """An opponent that is built."""
+
+    opponent: Opponent
+    artefact: Artefact
+
+
+def _opponent_failed(opponent: Opponent, why: str) -> Finding:
+    message = f"timed against the baselines alone, since the incumbent {opponent.kernel.id} failed: {why}"
+    return Finding(kind="opponent_failed", message=message)
 
 
 def build_kernel(target: Target, task: Task, kernel: Kernel, timeout_s: float) -> Artefact:

@@ -9,6 +9,7 @@ from typing import Self
 
 from kernelworks.errors import EnvironmentLackError
 from kernelworks.evaluate.bench import Bench, open_bench
+from kernelworks.evaluate.domain import domain_of
 from kernelworks.evaluate.duel import total_ms
 from kernelworks.evaluate.endings import EndedEvaluation
 from kernelworks.evaluate.evaluation import Evaluation, build_kernel
@@ -16,7 +17,7 @@ from kernelworks.evaluate.faults import fault_shim
 from kernelworks.evaluate.judge import Judge
 from kernelworks.evaluate.opponent import Opponent
 from kernelworks.evaluate.process import CandidatePool
-from kernelworks.evaluate.records import BaselineTime, TaskProblem
+from kernelworks.evaluate.records import BaselineTime, Heap, TaskProblem
 from kernelworks.evaluate.settings import Settings
 from kernelworks.evaluate.supervision import Limits
 from kernelworks.kernel.hardware import Hardware
@@ -44,7 +45,8 @@ class Session:
         self._reference = reference
         self._target = target
         self._settings = settings
-        self._judge = Judge.start(reference, heap="warm", threads=settings.threads)
+        self._heap: Heap = "warm"
+        self._judge = Judge.start(reference, heap=self._heap, threads=settings.threads)
         self._task = self._judge.task
         self._pool = CandidatePool(threads=settings.threads, limits=Limits())
         self._bench: Bench | None = None
@@ -101,18 +103,19 @@ class Session:
 
     def time_baselines(self) -> list[BaselineTime]:
         """Make every baseline ready and time it alone, policy ``kernel``."""
-        bench = self._open_bench()
+        bench = self._bench_on("warm")
         found = [self._time_baseline(bench, name) for name in bench.baselines.names]
         for name, problem in bench.baselines.missing.items():
             found.append(BaselineTime(name=name, policy=bench.policy, time_ms=None, problem=problem))
         return found
 
     def build(self, kernel: Kernel) -> Artefact | Verdict:
-        """Compile a kernel, or give the verdict on one that breaks a rule or does not build.
+        """Compile a kernel, or give the verdict on one that breaks a rule, has no place here or does not build.
 
         Safe to call from several threads.
         """
         try:
+            domain_of(kernel, self.task, self.hardware)
             return build_kernel(self._target, self.task, kernel, self._settings.build_timeout_s)
         except EndedEvaluation as ending:
             return Verdict(
@@ -129,20 +132,15 @@ class Session:
 
         A kernel that is decided faster than its opponent is tied to every baseline too.
         """
-        return Evaluation(self._open_bench(), kernel).run(opponent)
+        return Evaluation(self._bench_on("warm"), kernel).run(opponent)
 
     def evaluate_as_called(self, kernel: Kernel) -> Verdict:
         """Time a kernel against every baseline under the policy ``as_called``: everyone allocates.
 
-        The judge is exchanged for one with the C library's own heap, so this comes last in a session; only timed cases
-        are checked again.
+        The judge is exchanged for one with the C library's own heap, and all cases are prepared anew: do not alternate
+        with ``evaluate``. Only timed cases are checked again.
         """
-        if self._bench is None or self._bench.policy != "as_called":
-            self._close_bench()
-            self._judge.close()
-            self._judge = Judge.start(self._reference, heap="default", threads=self._settings.threads)
-            self._bench = open_bench(self._judge, self._target, self._settings, self._pool, heap="default")
-        return Evaluation(self._bench, kernel).run(None)
+        return Evaluation(self._bench_on("default"), kernel).run(None)
 
     def close(self) -> None:
         """End the judge and every candidate; idempotent."""
@@ -161,9 +159,14 @@ class Session:
             self._traced = self._judge.trace()
         return self._traced
 
-    def _open_bench(self) -> Bench:
+    def _bench_on(self, heap: Heap) -> Bench:
+        if self._heap != heap:
+            self._close_bench()
+            self._judge.close()
+            self._judge = Judge.start(self._reference, heap=heap, threads=self._settings.threads)
+            self._heap = heap
         if self._bench is None:
-            self._bench = open_bench(self._judge, self._target, self._settings, self._pool, heap="warm")
+            self._bench = open_bench(self._judge, self._target, self._settings, self._pool, heap=heap)
         return self._bench
 
     def _close_bench(self) -> None:

@@ -18,7 +18,11 @@ SPOT_CHECK_SHARE = 0.5
 that no call can be told from an unchecked one."""
 
 
-class StaleAnswerError(Exception):
+class CallError(Exception):
+    """A call that went wrong although the candidate's process answered."""
+
+
+class StaleAnswerError(CallError):
     """A timed call did not compute the rewritten rows; carries what was found."""
 
     def __init__(self, problem: CaseProblem) -> None:
@@ -26,12 +30,22 @@ class StaleAnswerError(Exception):
         self.problem = problem
 
 
-class FailedCallError(Exception):
+class FailedCallError(CallError):
     """``launch`` returned something other than 0."""
 
     def __init__(self, returned: int) -> None:
         super().__init__(f"launch returned {returned}, expected 0")
         self.returned = returned
+
+
+class ClockError(CallError):
+    """The candidate's process reports times that its calls cannot have taken."""
+
+    def __init__(self, calls: int, said_ms: float, measured_ms: float) -> None:
+        super().__init__(f"calls: {calls}, which took {measured_ms:.4g} ms; its process says {said_ms:.4g} ms")
+        self.calls = calls
+        self.said_ms = said_ms
+        self.measured_ms = measured_ms
 
 
 class BoundCase:
@@ -46,6 +60,11 @@ class BoundCase:
     def key(self) -> str:
         """Key of the prepared case."""
         return self.prepared.key
+
+    @property
+    def label(self) -> str:
+        """Case and family of inputs, in words."""
+        return f"{self.prepared.case}, {self.prepared.family} inputs"
 
     @property
     def working_set_bytes(self) -> int:
@@ -93,6 +112,7 @@ class CandidateSide:
         Raises:
             StaleAnswerError: the rewritten rows were not computed.
             FailedCallError: non-zero return.
+            ClockError: its process says that the call took no time.
             CandidateEndedError: the candidate ended.
         """
         # Under as_called the outputs are the candidate's own and gone after the call: nothing to look at.
@@ -103,6 +123,8 @@ class CandidateSide:
         timed = self.candidate.time([self.case.lane_key(lane)], 1, self.flush_bytes, self.allocate, self.timeout_s)
         if timed.returned != 0:
             raise FailedCallError(timed.returned)
+        if timed.inner_ns[0] == 0:
+            raise ClockError(1, 0.0, timed.outer_ns / 1e6)
         if checked:
             problem = self.judge.spot_check(self.case.key, lane)
             if problem is not None:

@@ -295,7 +295,7 @@ def default_point(front: FrontMatter, names: Mapping[str, Scalar], fixed: Params
         if name not in front.params or not any(type(v) is type(value) and v == value for v in front.params[name]):
             raise KernelError(f"param {name}: expected one of {list(front.params.get(name, ()))}, found {value!r}")
     for point in itertools.islice(points(front, fixed), MAX_POINTS_TRIED):
-        if holds(front.constraints, {**names, **point}):
+        if holds(front.constraints, {**names, **compile_time_names(front, point)}):
             return point
     total = math.prod(len(values) for name, values in front.params.items() if name not in fixed)
     among = f" among the first {MAX_POINTS_TRIED} of {total} points" if total > MAX_POINTS_TRIED else ""

@@ -115,8 +115,10 @@ class Builder:
             return Tensor(value.node, value.dims, value.shape, dtype)
         return self.apply("cast", value, dtype=dtype)
 
-    def reduce(self, kind: str, value: Tensor, axes: Sequence[int], *, keepdim: bool) -> Tensor:
-        """``sum``, ``max``, ``min`` or ``prod`` over these positions.
+    def reduce(
+        self, kind: str, value: Tensor, axes: Sequence[int], *, keepdim: bool, dtype: DType | None = None
+    ) -> Tensor:
+        """``sum``, ``max``, ``min`` or ``prod`` over these positions, gathered in a wider type if one is given.
 
         Raises:
             ShapeError: an expanded axis is reduced.
@@ -129,16 +131,32 @@ class Builder:
         shape = [1 if i in axes else size for i, size in enumerate(value.shape)]
         node = value.node
         if of:
-            node = self._add("reduce", (node,), value.dtype, _flat(dims), name=kind, of=of)
+            node = self._add("reduce", (node,), dtype or value.dtype, _flat(dims), name=kind, of=of)
+        elif dtype is not None:
+            node = self.cast(value, dtype).node
         if not keepdim:
             dims = [dim for i, dim in enumerate(dims) if i not in axes]
             shape = [size for i, size in enumerate(shape) if i not in axes]
-        return Tensor(node, tuple(dims), tuple(shape), value.dtype)
+        return Tensor(node, tuple(dims), tuple(shape), dtype or value.dtype)
 
     def count(self, value: Tensor, axes: Sequence[int], dtype: DType) -> Tensor:
         """How many elements lie along these positions, as a number."""
         of = _flat(value.dims[axis] for axis in axes)
         return Tensor(self._add("count", (), dtype, (), of=of), (), (), dtype)
+
+    def count_of_reduced(self, value: Tensor, size: int, dtype: DType) -> Tensor | None:
+        """The count behind a sum if it is ``size`` in the trace: of all that was summed up, or of its first axis."""
+        node = self.nodes[value.node]
+        if node.op != "reduce" or node.name != "sum":
+            return None
+        of = self.axes.resolve(node.of)
+        for counted in (of, of[:1]):
+            product = 1
+            for atom in counted:
+                product *= self.axes.size(atom)
+            if product == size:
+                return Tensor(self._add("count", (), dtype, (), of=counted), (), (), dtype)
+        return None
 
     def index(self, value: Tensor, axis: int) -> Tensor:
         """The position along one axis, int64, broadcast to the value's rank."""

@@ -104,6 +104,15 @@ class Call:
         total = self.reduce("sum", value, axes, keepdim=keepdim)
         return self.math("div", total, self.builder.count(value, axes, value.dtype))
 
+    def exact_mean(self, value: Tensor, axes: Sequence[int]) -> Tensor:
+        """The mean, correctly rounded but for rare ties: summed up in float64 where values are narrower.
+
+        Deviations from it are then exactly zero where all values are equal, as they are in torch.
+        """
+        total = self.builder.reduce("sum", value, axes, keepdim=True, dtype=DType.FLOAT64)
+        mean = self.math("div", total, self.builder.count(value, axes, DType.FLOAT64))
+        return self.cast(mean, value.dtype)
+
 
 Operator = Callable[[Call], Result]
 

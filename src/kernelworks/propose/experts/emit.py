@@ -112,16 +112,24 @@ class Emitter:
         """A node's value as used by a statement of this scope."""
         node = self.nodes[position]
         wide = self.vector and (scope is Scope.ELEMENT or (scope is Scope.ROW and self.columns))
+        splat = "splat_wide" if self._is_wide_float(node.dtype) else "splat"
         if node.op == "const":
             text = literal(node.constant, node.dtype)
-            return f"splat({text})" if wide else text
+            return f"{splat}({text})" if wide else text
         if node.scope is Scope.ROW and self.columns and scope >= Scope.ROW:
             return f"{self.name(position)}[v]"
         narrow = node.scope is Scope.GLOBAL or (node.scope is Scope.ROW and not self.columns)
-        return f"splat({self.name(position)})" if wide and narrow else self.name(position)
+        return f"{splat}({self.name(position)})" if wide and narrow else self.name(position)
+
+    def _is_wide_float(self, dtype: DType) -> bool:
+        """Whether a value is a float64 among float32 lanes: a sum, or what is computed of it."""
+        return self.vector and dtype is DType.FLOAT64 and self.lane is DType.FLOAT32
 
     def _type(self, node: Node, scope: Scope) -> str:
         if self.vector and (scope is Scope.ELEMENT or (scope is Scope.ROW and self.columns)):
+            if self._is_wide_float(node.dtype):
+                self.helpers.add("wide")
+                return "Wide"
             return "Mask" if node.dtype is DType.BOOL else "Vec"
         return c_type(node.dtype)
 
@@ -161,6 +169,9 @@ class Emitter:
             return f"{text} != {literal(0, source)}"
         if not wide:
             return f"static_cast<{c_type(target)}>({text})"
+        if DType.FLOAT64 in (source, target) and source is not DType.BOOL:
+            self.helpers.add("wide")
+            return f"{'wide' if target is DType.FLOAT64 else 'narrow'}_of({text})"
         return f"select({text}, splat({literal(1, target)}), splat({literal(0, target)}))"
 
     def _index(self, node: Node) -> str:
@@ -367,30 +378,38 @@ class Emitter:
         """Lines of one accumulator; returns the clause of a simd loop."""
         node = self.nodes[position]
         kind, dtype = node.name, compute_dtype(node.dtype)
-        self.reductions.add((kind, dtype))
+        wide = self._is_wide_float(dtype)
+        if wide:
+            self.helpers.add("wide")
+        else:
+            self.reductions.add((kind, dtype))
         if kind in ("max", "min"):
             self.helpers.add("maximum" if kind == "max" else "minimum")
         name, start = self.name(position), neutral(kind, dtype)
         value = self._operand(node.args[0], Scope.ELEMENT)
+        filled = f"splat_wide({start})" if wide else f"splat({start})"
         if self.columns:
-            kind_text = self._type(node, Scope.ROW)
-            self._column_values.append((kind_text, name))
-            text.inits.append(f"{name}[v] = {f'splat({start})' if self.vector else start};")
-            text.body.append(f"{name}[v] = {combined(kind, f'{name}[v]', value)};")
+            self._column_values.append((self._type(node, Scope.ROW), name))
+            text.inits.append(f"{name}[v] = {filled if self.vector else start};")
+            text.body.append(f"{name}[v] = {combined(kind, f'{name}[v]', f'wide_of({value})' if wide else value)};")
             return []
         if not self.vector:
-            text.inits.append(f"{c_type(dtype)} {name} = {start};")
-            part = self.unique(f"{name}_run")
-            text.run_inits.append(f"{c_type(dtype)} {part} = {start};")
-            text.body.append(f"{part} = {combined(kind, part, value)};")
-            text.run_ends.append(f"{name} = {combined(kind, name, part)};")
-            operator = {"sum": "+", "prod": "*"}.get(kind, f"nan_{kind}")
-            return [f"reduction({operator} : {part})"]
-        parts = self.unique(f"{name}_parts")
-        text.inits += [f"Vec {parts}[UNROLL];", f"for (Vec& part : {parts}) part = splat({start});"]
-        text.body.append(f"{parts}[u] = {combined(kind, f'{parts}[u]', f'keep({value}, lanes, {start})')};")
-        text.ends.append(f"const Lane {name} = {kind}_across({parts});")
+            return self._plain_reduction(name, kind, dtype, value, text)
+        parts, vector = self.unique(f"{name}_parts"), "Wide" if wide else "Vec"
+        kept = f"keep({value}, lanes, {neutral(kind, self.lane)})"
+        text.inits += [f"{vector} {parts}[UNROLL];", f"for ({vector}& part : {parts}) part = {filled};"]
+        text.body.append(f"{parts}[u] = {combined(kind, f'{parts}[u]', f'wide_of({kept})' if wide else kept)};")
+        text.ends.append(f"const {c_type(dtype)} {name} = {kind}_across({parts});")
         return []
+
+    def _plain_reduction(self, name: str, kind: str, dtype: DType, value: str, text: SweepText) -> list[str]:
+        start, part = neutral(kind, dtype), self.unique(f"{name}_run")
+        text.inits.append(f"{c_type(dtype)} {name} = {start};")
+        text.run_inits.append(f"{c_type(dtype)} {part} = {start};")
+        text.body.append(f"{part} = {combined(kind, part, value)};")
+        text.run_ends.append(f"{name} = {combined(kind, name, part)};")
+        operator = {"sum": "+", "prod": "*"}.get(kind, f"nan_{kind}")
+        return [f"reduction({operator} : {part})"]
 
     def _pair(self, pair: OnlinePair, text: SweepText) -> None:
         dtype = compute_dtype(self.nodes[pair.maximum].dtype)

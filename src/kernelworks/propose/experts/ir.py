@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
 
 from kernelworks.task.model import DType
 
@@ -39,14 +38,14 @@ class Axis:
 
     size: str
     """C expression over the dims of the prototype."""
-    traced: int
-    """Size in the trace; for cost estimates only."""
     swept: bool
 
 
 @dataclass(frozen=True)
 class Node:
     """One value.
+
+    A ``reduce`` whose type is wider than its argument's gathers in the wider type.
 
     ``op`` is ``load`` (a tensor argument), ``scalar`` (a scalar argument), ``const``, ``count`` (number of elements
     over ``axes_of_count``), ``index`` (position on an axis), ``reduce``, ``reduce_rows`` (over everything that is
@@ -99,14 +98,11 @@ class Program:
 
     @property
     def floating(self) -> DType | None:
-        """The one floating type that all floating values are computed in; None if there are several or none."""
-        found = {compute_dtype(n.dtype) for n in self.nodes if n.dtype.is_floating and n.op != "count"}
+        """The one floating type in which everything by element is computed; None if there are several or none."""
+        found = {compute_dtype(n.dtype) for n in self.nodes if n.dtype.is_floating and n.scope is Scope.ELEMENT}
         return next(iter(found)) if len(found) == 1 else None
 
 
 def compute_dtype(dtype: DType) -> DType:
     """The type in which a value of this type is computed: 16-bit floats are computed in float32."""
     return DType.FLOAT32 if dtype in (DType.FLOAT16, DType.BFLOAT16) else dtype
-
-
-ReductionKind = Literal["sum", "max", "min", "prod"]

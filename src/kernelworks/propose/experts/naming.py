@@ -14,10 +14,10 @@ PARAM_NAMES = frozenset({"LANES", "UNROLL", "TILE", "BLOCK", "CHUNK", "PREFETCH"
 _USED = frozenset(
     "INLINE UNROLLED Lane Vec Bits Mask Native Short Wide Bytes S Body splat select as_bits as_value to_value"
     " load store stream fence keep sweep widen narrow maximum minimum online_add online_end online_across malloc"
-    " free abort aligned_alloc task tasks pieces start size width tile vectors tail lanes body part c u v p x y m"
-    " a b i n e r q s t f sign neutral higher top tops total totals shares guarded parts bits scaled result half"
-    " small large lost kept_at from to".split()
+    " free abort aligned_alloc task tasks pieces start size width tile vectors tail lanes part c u v parts kept_at"
+    " from to splat_wide Half HalfVec".split()
 )
+"""Names in ``launch`` and those that it uses."""
 _PATTERNS = re.compile(
     r"(n\d+|i\d+|kept_\d+|\w+_of|\w+_across|\w+_row|\w+_rows|\w+_here|\w+_parts|\w+_run|\w+_partial|\w+_total)\Z"
 )

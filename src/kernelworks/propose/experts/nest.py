@@ -34,7 +34,6 @@ def build_program(builder: Builder, task: Task, outputs: Sequence[Tensor]) -> Pr
     axes = tuple(
         Axis(
             size=_size_text(builder, group),
-            traced=_product([builder.axes.size(a) for a in group]),
             swept=i in swept,
         )
         for i, group in enumerate(groups)
@@ -207,10 +206,3 @@ def _size_text(builder: Builder, atoms: Sequence[int]) -> str:
 
 def _c_text(text: str) -> str:
     return text.replace("//", "/")
-
-
-def _product(sizes: Sequence[int]) -> int:
-    result = 1
-    for size in sizes:
-        result *= size
-    return result

@@ -50,10 +50,23 @@ def _sub(call: Call) -> Tensor:
     return call.math("sub", call.tensor(0), _scaled(call, call.tensor(1), call.number(2, "alpha", 1)), dtype=call.dtype)
 
 
+def _divisor(call: Call) -> Tensor:
+    """The divisor; a number that is the size of what was just summed up (``x.sum(0) / len(x)``) follows that size.
+
+    A trace holds sizes as plain numbers, so this is the only place where one can be told from a constant.
+    """
+    number = call.get(1, "other")
+    if isinstance(number, int) and number > 1:
+        counted = call.builder.count_of_reduced(call.tensor(0), number, call.dtype)
+        if counted is not None:
+            return counted
+    return call.tensor(1)
+
+
 def _div(call: Call) -> Tensor:
     mode = call.get(2, "rounding_mode")
     if mode is None:
-        return call.math("div", call.tensor(0), call.tensor(1), dtype=call.dtype)
+        return call.math("div", call.tensor(0), _divisor(call), dtype=call.dtype)
     if not call.dtype.is_floating:
         raise ShapeError("an integer division")
     quotient = call.math("div", call.tensor(0), call.tensor(1), dtype=call.dtype)

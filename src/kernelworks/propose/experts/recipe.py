@@ -158,9 +158,15 @@ def _vector_type(program: Program) -> DType | None:
         return None
     low = Scope.ROW if program.layout is Layout.COLUMNS else Scope.ELEMENT
     for node in program.nodes:
-        if node.scope >= low and compute_dtype(node.dtype) not in (lane, DType.BOOL):
+        # Sums may be gathered in float64, and means computed from them.
+        wide = node.scope is Scope.ROW and lane is DType.FLOAT32 and node.dtype is DType.FLOAT64
+        if (
+            (node.scope >= low or node.op == "reduce")
+            and not wide
+            and compute_dtype(node.dtype) not in (lane, DType.BOOL)
+        ):
             return None
-        if node.op == "reduce" and compute_dtype(node.dtype) != lane:
+        if node.op == "reduce" and node.dtype is DType.BOOL:
             return None
     if any(compute_dtype(o.dtype) not in (lane, DType.BOOL) for o in program.outputs if _is_wide(program, o.node, low)):
         return None

@@ -98,7 +98,7 @@ def _squeeze(call: Call, x: Tensor, axes: Sequence[int]) -> Tensor:
 
 def moments(call: Call, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, deviations from it, and their sum of squares, with kept dimensions."""
-    mean = call.mean(x, axes)
+    mean = call.exact_mean(x, axes)
     deviation = call.math("sub", x, mean)
     return mean, deviation, call.reduce("sum", call.math("mul", deviation, deviation), axes)
 

@@ -1,0 +1,336 @@
+"""One kernel through all stages, by real compilers and processes: every status that a candidate can earn."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+import pytest
+from support.candidates import on_x86
+from support.evaluations import RIGHT, SLOW, kernel
+
+from kernelworks.evaluate.bench import Bench
+from kernelworks.evaluate.evaluation import Evaluation
+from kernelworks.evaluate.opponent import Opponent
+from kernelworks.kernel.model import Kernel, Params
+from kernelworks.kernel.verdict import Decision, Finding, Status, Verdict
+
+STAGES = ["static", "build", "check", "clock", "time"]
+FAKE_CLOCK = """
+#include <dlfcn.h>
+#include <time.h>
+typedef void* (*Named)(const char*);
+typedef void* (*Attribute)(void*, const char*);
+typedef int (*Ensure)();
+typedef void (*Release)(int);
+typedef void* (*FromLong)(long long);
+static void* symbol(const char* name) { return dlsym(RTLD_DEFAULT, name); }
+static FromLong from_long;
+static long long last, left;
+static bool lies;
+static long long real_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+static void* fake_ns(void*, void*) {
+  const long long now = real_ns();
+  last = lies && now - left < 1000000 ? last + (now - last) / DIVISOR : now;
+  lies = false;
+  return from_long(last);
+}
+static void spin_ms(double ms) {
+  const long long end = real_ns() + (long long)(ms * 1e6);
+  while (real_ns() < end) {}
+}
+static void patch_clock() {
+  static bool done = false;
+  if (done) return;
+  done = true;
+  last = real_ns();
+  from_long = (FromLong)symbol("PyLong_FromLongLong");
+  const int state = ((Ensure)symbol("PyGILState_Ensure"))();
+  void* module = ((Named)symbol("PyImport_ImportModule"))("time");
+  void** function = (void**)((Attribute)symbol("PyObject_GetAttrString"))(module, "perf_counter_ns");
+  void** method = (void**)function[2];  // after reference count and type: the definition, whose second field is the code
+  method[1] = (void*)fake_ns;
+  ((Release)symbol("PyGILState_Release"))(state);
+}
+"""
+"""Replaces the clock of the process that calls ``launch``, as any code there can."""
+
+TRAP_AT_LOAD = "__attribute__((constructor)) static void trap() { __builtin_trap(); }"
+FLUSH_TO_ZERO = "__attribute__((constructor)) static void mode() { __builtin_ia32_ldmxcsr(0x9fc0); }"
+THREAD = """
+#include <pthread.h>
+static void* idle(void*) { for (;;) sleep(1000); }
+static void start() { pthread_t id; pthread_create(&id, nullptr, idle, nullptr); pthread_detach(id); }
+"""
+
+
+@dataclass(frozen=True)
+class Deed:
+    """A kernel that does one thing, and what its verdict must say."""
+
+    body: str
+    status: Status
+    kind: str
+    said: tuple[str, ...] = ()
+    head: str = ""
+    front: str = ""
+    params: Params = field(default_factory=dict[str, "bool | int | float | str"])
+
+
+def wrong(body: str, kind: str, *said: str) -> Deed:
+    return Deed(RIGHT + body, Status.WRONG, kind, said)
+
+
+def invalid(kind: str, *said: str, front: str) -> Deed:
+    return Deed(RIGHT, Status.INVALID, kind, said, front=front)
+
+
+def dishonest(body: str, kind: str, *said: str, head: str = "") -> Deed:
+    return Deed(body, Status.DISHONEST, kind, said, head)
+
+
+DEEDS = {
+    "values": wrong("if (n == 1003) y[5] += 1e6f;", "values", "y: 1 of 1003 elements are wrong", "odd, normal inputs"),
+    "values of one family": wrong("if (x[0] == x[1]) y[n - 1] *= 2;", "values", "(case odd, constant inputs)"),
+    "values of the timed case": wrong("if (n == 65536) y[n - 1] = 1e30f;", "values", "(case main, normal inputs)"),
+    "edge": wrong("if (n == 7) y[6] *= 2;", "values", "(case seven, normal inputs)"),
+    "nan": wrong("y[17 % n] = 0.0f / 0.0f;", "nan_mask", "at (17,)", "found nan"),
+    "unwritten": Deed("n -= 3;" + RIGHT, Status.WRONG, "unwritten", ("3 of 1003 elements were not written", "(1000,)")),
+    "input": wrong("((float*)x)[2] = 1;", "input_changed", "x: an input was changed, first at (2,)"),
+    "after": wrong("y[n] = 1;", "out_of_bounds", "y: a write out of bounds, 0 bytes past its end", "odd"),
+    "before": wrong("y[-1] = 1;", "out_of_bounds", "before its start"),
+    "guard page after": wrong("y[n + 4000] = 1;", "out_of_bounds", "case odd, normal inputs, during call"),
+    "guard page before": wrong("y[-8000] = 1;", "out_of_bounds", "case odd, normal inputs, during call"),
+    "trap": Deed("__builtin_trap();", Status.CRASHED, "signalled", ("case odd, normal inputs",)),
+    "exit": Deed("exit(0);", Status.CRASHED, "exited", ("left with exit code 0",)),
+    "non-zero": Deed("return 3;", Status.CRASHED, "returned", ("launch returned 3, expected 0 (case odd",)),
+    "non-zero later": Deed("static int c; if (c++ > 12) return 4;" + RIGHT, Status.CRASHED, "returned", ("main",)),
+    "undefined symbol": Deed("missing();", Status.BUILD_ERROR, "build", ("missing",), "extern void missing();"),
+    "trap at load": Deed(RIGHT, Status.CRASHED, "signalled", ("during load",), TRAP_AT_LOAD),
+    "hang": Deed("for (volatile int i = 0;; i = i) {}", Status.TIMED_OUT, "timed_out", ("still running at its time",)),
+    "syntax": Deed("y[0] = nowhere;", Status.BUILD_ERROR, "build", ("nowhere",)),
+    "covers": invalid(
+        "kernel", "expected n % 4 == 0 in every timed", "case odd with n 1003", front="covers: [n % 4 == 0]"
+    ),
+    "constraints": invalid(
+        "kernel",
+        "expected n >= B in every",
+        "case odd with n 1003",
+        front="{params: {B: [2048]}, constraints: [n >= B]}"[1:-1].replace("}, ", "}\n"),
+    ),
+    "unknown name": invalid("expression", "unknown name 'rows'", front="covers: [rows > 1]"),
+    "unknown flag": invalid("kernel", "-fplugin=x", front="flags: {F: [-fplugin=x]}"),
+    "unlisted param": Deed(
+        RIGHT,
+        Status.INVALID,
+        "kernel",
+        ("param B: expected one of [1, 2]",),
+        front="params: {B: [1, 2]}",
+        params={"B": 3},
+    ),
+    "needs": Deed(RIGHT, Status.UNSUPPORTED, "needs", ("needs sm_90a, which",), front="needs: [sm_90a]"),
+    "daemon": dishonest(RIGHT + "if (fork() == 0) { setsid(); sleep(1000); }", "leftover_process"),
+    "thread": dishonest(RIGHT + "start();", "leftover_thread", "after the calls, expected at most 2", head=THREAD),
+    "thread at load": dishonest(
+        RIGHT,
+        "leftover_thread",
+        "2 threads before any call, expected at most 1",
+        head=THREAD + "__attribute__((constructor)) static void early() { start(); }",
+    ),
+    "kills its parent": dishonest("kill(getppid(), SIGKILL); sleep(1);", "supervisor_lost", head="#include <signal.h>"),
+    "forged answer": dishonest('for (int i = 0; i < 64; i++) if (write(i, "{}", 2) < 0) continue;' + RIGHT, "forged"),
+    "file": dishonest(RIGHT + 'fclose(fopen("left.txt", "w"));', "files", "files were written: left.txt (1 in all)"),
+    "stale": dishonest(
+        "static int c; if (c++ > 12) return 0;" + RIGHT, "unwritten", "rewritten between timed calls", "main"
+    ),
+    "old answer": dishonest(
+        "if (n < 65536) goto compute;\nif (calls++ == 0) {"
+        + RIGHT
+        + " for (int i = 0; i < 65536; i++) kept[i] = y[i]; }"
+        " else for (int i = 0; i < 65536; i++) y[i] = kept[i];\nreturn 0;\ncompute:" + RIGHT,
+        "stale|values",
+        "rewritten between timed calls",
+        head="static int calls; static float kept[65536];",
+    ),
+    "every other call": dishonest("static int c; if (c++ > 12 && c % 2) return 0;" + RIGHT, "unwritten"),
+    "a part": dishonest("static int c; if (c++ > 12) n /= 2;" + RIGHT, "unwritten"),
+    "threads once timed": dishonest(
+        RIGHT + "static int calls; if (++calls == 15) { start(); start(); }",
+        "leftover_thread",
+        "3 threads after the timed calls, expected at most 2",
+        head=THREAD,
+    ),
+    "slow clock": dishonest(
+        "patch_clock(); lies = true; spin_ms(1);" + RIGHT + "left = real_ns();",
+        "clock",
+        "its process says",
+        head="#define DIVISOR 30" + FAKE_CLOCK,
+    ),
+    "clock that is slow for single calls": dishonest(
+        "patch_clock(); lies = real_ns() - left > 50000; spin_ms(1);" + RIGHT + "left = real_ns();",
+        "clock",
+        "its process says",
+        head="#define DIVISOR 30" + FAKE_CLOCK,
+    ),
+    "clock that stands": dishonest(
+        "patch_clock(); lies = true;" + RIGHT + "left = real_ns();",
+        "clock",
+        "its process says 0 ms",
+        head="#define DIVISOR (1LL << 62)" + FAKE_CLOCK,
+    ),
+}
+if os.uname().machine == "x86_64":
+    DEEDS["flush to zero"] = Deed(RIGHT, Status.INVALID, "float_mode", ("flush-to-zero",), FLUSH_TO_ZERO)
+
+
+def evaluate(bench: Bench, candidate: Kernel, opponent: Opponent | None = None) -> Verdict:
+    return Evaluation(bench, candidate).run(opponent)
+
+
+def finding(verdict: Verdict, kind: str) -> Finding:
+    found = [f for f in verdict.findings if f.kind in kind.split("|")]
+    assert found, (verdict.status, verdict.findings)
+    return found[0]
+
+
+@pytest.mark.parametrize("name", DEEDS)
+def test_what_a_candidate_does_gives_its_status(horner_bench: Bench, name: str) -> None:
+    deed = DEEDS[name]
+    verdict = evaluate(horner_bench, kernel(deed.body, head=deed.head, front=deed.front, params=deed.params))
+    assert verdict.status is deed.status, verdict.findings
+    message = finding(verdict, deed.kind).message
+    assert all(text in message for text in deed.said), message
+    assert verdict.speedup is verdict.decision is verdict.time_ms is None
+    assert not verdict.comparisons
+    assert list(verdict.stages_ms) == STAGES[: len(verdict.stages_ms)]
+
+
+def test_a_right_kernel_is_measured(horner_bench: Bench) -> None:
+    verdict = evaluate(horner_bench, kernel(RIGHT, front="idea: one pass"))
+    assert verdict.status is Status.CORRECT
+    assert verdict.findings == ()
+    assert list(verdict.stages_ms) == STAGES
+    assert all(ms > 0 for ms in verdict.stages_ms.values())
+    assert verdict.speedup is not None and verdict.speedup_low is not None and verdict.speedup_high is not None
+    assert 0 < verdict.speedup_low <= verdict.speedup <= verdict.speedup_high
+    assert verdict.time_ms is not None and verdict.time_ms > 0
+    assert verdict.roofline is not None and 0 < verdict.roofline < 4 / 3
+    assert verdict.host_ms is not None and verdict.host_ms > 0
+    assert verdict.coverage == 1.0
+    assert verdict.descriptor is not None and verdict.code_digest and "-O3" in verdict.flags
+    (baseline,) = verdict.baselines
+    assert (baseline.name, baseline.policy, baseline.speedup) == ("reference", "kernel", verdict.speedup)
+    (comparison,) = verdict.comparisons
+    assert (comparison.opponent, comparison.case, comparison.policy) == ("reference", "main", "kernel")
+    assert comparison.blocks == len(comparison.samples_ms) == len(comparison.orders)
+    assert set(comparison.orders) <= {"a", "b"}
+    assert comparison.cache == verdict.cache == horner_bench.cache_state(horner_bench.timed[0])
+
+
+def test_a_slow_kernel_is_slower(horner_bench: Bench) -> None:
+    verdict = evaluate(horner_bench, kernel(SLOW))
+    assert (verdict.status, verdict.decision) == (Status.CORRECT, Decision.SLOWER)
+    assert verdict.speedup_high is not None and verdict.speedup_high < 1
+
+
+def test_edge_cases_outside_are_skipped_and_counted(horner_bench: Bench) -> None:
+    verdict = evaluate(horner_bench, kernel(RIGHT + "if (n == 7) abort();", front="covers: [n != 7]"))
+    assert (verdict.status, verdict.coverage) == (Status.CORRECT, 0.5)
+
+
+def test_the_point_and_the_flags_are_told(horner_bench: Bench) -> None:
+    front = "params: {B: [4096, 1000, 8]}\nconstraints: [HALF <= 500]\nlet: {HALF: B // 2}\nflags: {MATH: [-O3, -O2]}"
+    check = 'static_assert(B == 1000 && HALF == 500, "");'
+    verdict = evaluate(horner_bench, kernel(RIGHT, front=front, head=check, flags={"MATH": "-O2"}))
+    assert verdict.status is Status.CORRECT, verdict.findings
+    assert verdict.params == {"B": 1000}
+    assert {"-O2", "-DB=1000", "-DHALF=500"} <= set(verdict.flags)
+
+
+def test_loud_kernels_are_told_so_whatever_their_status(horner_bench: Bench) -> None:
+    shout = "static char text[1 << 12]; for (int i = 0; i < 512; i++) fwrite(text, 1, sizeof text, stderr);"
+    loud = f"static int calls; if (calls++ == 0) {{ {shout} }}"
+    right = evaluate(horner_bench, kernel(loud + RIGHT))
+    assert right.status is Status.CORRECT
+    message = finding(right, "output").message
+    assert message == "printed 2.1 MB; kept are the first and last 16 KiB of a stream"
+    assert len(right.findings) == 1
+    bad = evaluate(horner_bench, kernel(loud + "y[0] = 0;"))
+    assert [f.kind for f in bad.findings][-1] == "output"
+    assert bad.status is Status.WRONG
+
+
+def test_what_the_machine_has_can_be_needed(horner_bench: Bench) -> None:
+    features = horner_bench.hardware.features
+    assert features
+    verdict = evaluate(horner_bench, kernel(RIGHT, front=f"needs: [{features[0]}]"))
+    assert verdict.status is Status.CORRECT
+
+
+def test_below_the_floor_is_dishonest_after_a_second_process(horner_bench: Bench) -> None:
+    slow_memory = tuple(
+        b.model_copy(update={"read_gbs": 1e-3, "copy_gbs": 1e-3, "triad_gbs": 1e-3})
+        for b in horner_bench.hardware.bandwidths
+    )
+    crawling = replace(horner_bench, hardware=horner_bench.hardware.model_copy(update={"bandwidths": slow_memory}))
+    verdict = evaluate(crawling, kernel(RIGHT))
+    assert verdict.status is Status.DISHONEST
+    found = finding(verdict, "below_floor")
+    assert "main, in two processes" in found.message
+    assert found.evidence["time_ms"] < found.evidence["floor_ms"]
+    assert verdict.speedup is None
+
+
+def opponent(candidate: Kernel, speedup: float = 2.0) -> Opponent:
+    return Opponent(kernel=candidate, speedup=speedup, speedup_low=0.9 * speedup, speedup_high=1.1 * speedup)
+
+
+def test_who_loses_to_the_incumbent_is_tied_to_the_anchor_through_it(horner_bench: Bench) -> None:
+    incumbent = kernel(RIGHT, front="idea: not built yet when the timing begins")
+    verdict = evaluate(horner_bench, kernel(SLOW), opponent(incumbent))
+    assert verdict.status is Status.CORRECT
+    (comparison,) = verdict.comparisons
+    assert (comparison.opponent, comparison.decision) == (incumbent.id, Decision.SLOWER)
+    assert verdict.baselines == ()
+    assert verdict.speedup == pytest.approx(2.0 * comparison.ratio)
+    assert verdict.speedup_low == pytest.approx(1.8 * comparison.ratio_low)
+    assert verdict.speedup_high == pytest.approx(2.2 * comparison.ratio_high)
+    assert verdict.decision is Decision.SLOWER
+
+
+def test_who_beats_the_incumbent_is_tied_to_every_baseline(horner_bench: Bench) -> None:
+    incumbent = kernel(SLOW)
+    verdict = evaluate(horner_bench, kernel(RIGHT), opponent(incumbent, speedup=1e6))
+    assert [c.opponent for c in verdict.comparisons] == [incumbent.id, "reference"]
+    assert [b.name for b in verdict.baselines] == ["reference"]
+    assert verdict.speedup == pytest.approx(verdict.comparisons[1].ratio)
+
+
+@pytest.mark.parametrize(
+    ("incumbent", "why"),
+    [
+        (kernel("__builtin_trap();"), "SIGILL"),
+        (kernel("return 9;"), "launch returned 9"),
+        (kernel("nonsense"), "nonsense"),
+        (kernel(RIGHT, head=TRAP_AT_LOAD), "during load"),
+    ],
+    ids=["crashes", "non-zero", "does not build", "does not load"],
+)
+def test_an_incumbent_that_fails_is_not_the_candidates_fault(horner_bench: Bench, incumbent: Kernel, why: str) -> None:
+    verdict = evaluate(horner_bench, kernel(RIGHT), opponent(incumbent))
+    assert verdict.status is Status.CORRECT, verdict.findings
+    message = finding(verdict, "opponent_failed").message
+    assert incumbent.id in message
+    assert why in message
+    assert [c.opponent for c in verdict.comparisons] == ["reference"]
+
+
+@on_x86
+def test_flushing_operands_later_is_seen_too(horner_bench: Bench) -> None:
+    verdict = evaluate(horner_bench, kernel(RIGHT + "__builtin_ia32_ldmxcsr(0x9fc0);"))
+    assert verdict.status is Status.INVALID
+    assert finding(verdict, "float_mode")
