@@ -198,7 +198,9 @@ def test_the_opponent_is_the_incumbent_of_the_cell_with_its_figures(stage: Stage
             verdict = stored.get(data["kernel"]) if data["result"] == "evaluated" else None
             if verdict is not None and verdict.descriptor is not None:
                 incumbents[data["kernel"]] = replayed.incumbent(verdict.descriptor.cell)
-            replayed.tell(data["number"], data["kernel"], Outcome(result=data["result"], verdict=verdict, of=data["of"]))
+            replayed.tell(
+                data["number"], data["kernel"], Outcome(result=data["result"], verdict=verdict, of=data["of"])
+            )
     met = 0
     for kernel, incumbent in incumbents.items():
         opponent = jobs[kernel].opponent

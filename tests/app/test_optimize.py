@@ -16,7 +16,7 @@ from kernelworks.store.run import RunStore
 EVALUATIONS = 6
 SORTED = SMALL_TASK.replace("torch.softmax(2.0 * x, dim=-1)", "torch.sort(x, dim=-1).values")
 # Without torch a session takes seconds; the kernels are then the user's.
-NUMPY_SORT = '''
+NUMPY_SORT = """
 import numpy as np
 from jaxtyping import Float32
 
@@ -26,7 +26,7 @@ from kernelworks.task import case, task
 @task(cases=[case("main", "timed", rows=300, cols=500), case("odd", "check", rows=7, cols=33)])
 def sorted_rows(x: Float32[np.ndarray, "rows cols"]) -> Float32[np.ndarray, "rows cols"]:
     return np.sort(x, axis=-1)
-'''
+"""
 SORTING = """/*---
 contract: function
 idea: sort a copy of each row
@@ -204,7 +204,9 @@ BAD_TASKS: dict[str, tuple[str, str]] = {
     "size overflow": (SMALL_TASK.replace("rows=300", "rows=2**62"), "overflow"),
     "non-finite output": (SMALL_TASK.replace("torch.softmax(2.0 * x, dim=-1)", "torch.log(x - x)"), "finite"),
     "NaN in a constant": (
-        SMALL_TASK.replace("]) -> Float32", "], s: float) -> Float32").replace("cols=500)", "cols=500, s=float('nan'))"),
+        SMALL_TASK.replace("]) -> Float32", "], s: float) -> Float32").replace(
+            "cols=500)", "cols=500, s=float('nan'))"
+        ),
         "NaN",
     ),
     "no task in it": ("x = 1\n", "task"),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -35,7 +35,7 @@ static const long answer = Chain<200>::value;
 
 
 @contextmanager
-def engine_on(folder: Path, target: CppTarget | None = None, *, build_workers: int = 2) -> Iterator[LocalEngine]:
+def engine_on(folder: Path, target: CppTarget | None = None, *, build_workers: int = 2) -> Generator[LocalEngine]:
     settings = SETTINGS.model_copy(update={"build_timeout_s": 600.0})
     session = Session(write_task(folder, HORNER), target or CppTarget(), settings)
     engine = LocalEngine(session, build_workers=build_workers)

@@ -88,6 +88,7 @@ def test_cases_that_count_by_their_total(mixed_bench: Bench) -> None:
     both = combine(verdict.comparisons, "total")
     (baseline,) = verdict.baselines
     assert verdict.speedup == baseline.speedup == both.interval.value
+    assert verdict.time_ms is not None
     assert verdict.time_ms == sum(c.time_ms for c in verdict.comparisons)
     assert baseline.time_ms == sum(c.opponent_time_ms for c in verdict.comparisons)
     bound_ms = sum(mixed_bench.bound_ms(case) for case in mixed_bench.timed)
@@ -132,8 +133,11 @@ def test_a_rival_that_fails_is_told_from_the_candidate(horner_bench: Bench) -> N
         candidate.end()
         with pytest.raises(EndedEvaluation):
             Duel(horner_bench, candidate)
-    with horner_bench.pool.start(bad) as candidate, horner_bench.pool.start(good) as rival:
-        with pytest.raises(EndedEvaluation) as caught:
-            Duel(horner_bench, candidate).against_kernel("good", rival)
+    with (
+        horner_bench.pool.start(bad) as candidate,
+        horner_bench.pool.start(good) as rival,
+        pytest.raises(EndedEvaluation) as caught,
+    ):
+        Duel(horner_bench, candidate).against_kernel("good", rival)
     assert caught.value.status is Status.CRASHED
     assert "case main, normal inputs, during time" in caught.value.findings[0].message

@@ -52,7 +52,7 @@ static void patch_clock() {
   const int state = ((Ensure)symbol("PyGILState_Ensure"))();
   void* module = ((Named)symbol("PyImport_ImportModule"))("time");
   void** function = (void**)((Attribute)symbol("PyObject_GetAttrString"))(module, "perf_counter_ns");
-  void** method = (void**)function[2];  // after reference count and type: the definition, whose second field is the code
+  void** method = (void**)function[2];  // the definition: its second field is the code
   method[1] = (void*)fake_ns;
   ((Release)symbol("PyGILState_Release"))(state);
 }

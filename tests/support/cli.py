@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+PATIENCE_S = 120
+"""After which a command that was interrupted hangs."""
 SMALL_TASK = '''
 """A small operation, so that a run takes seconds."""
 import torch
@@ -83,4 +85,8 @@ def kill(process: subprocess.Popen[str], after_s: float = 0.0) -> None:
 def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Press Ctrl-C: the whole group gets the signal. What the command still wrote on stdout and stderr."""
     os.killpg(process.pid, signal.SIGINT)
-    return process.communicate()
+    try:
+        return process.communicate(timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        kill(process)
+        raise

@@ -14,7 +14,8 @@ from kernelworks.app.events import RunEvent
 from kernelworks.app.loop import Clock, SearchLoop
 from kernelworks.engine.base import Built, Engine, Job, JobReport
 from kernelworks.kernel.descriptor import Descriptor
-from kernelworks.kernel.model import Contract, FrontMatter, Kernel, Language, Origin
+from kernelworks.kernel.frontmatter import parse_kernel
+from kernelworks.kernel.model import Kernel, Language, Origin
 from kernelworks.kernel.verdict import Comparison, Decision, Finding, Status, Verdict
 from kernelworks.propose.base import ProposalContext, Request
 from kernelworks.search.core import Search, SearchConfig
@@ -31,16 +32,13 @@ Order = Callable[[Sequence[Job]], int]
 
 def number_kernel(number: int, origin: Origin | None = None) -> Kernel:
     """The kernel of this number."""
-    return Kernel(
-        text=f"// {number}\n",
-        front=FrontMatter(lang=Language.CPP, contract=Contract.FUNCTION, idea=f"number {number}"),
-        origin=origin or Origin(proposer="numbers", operator="seed"),
-    )
+    text = f"/*---\ncontract: function\nidea: number {number}\n---*/\n// {number}\n"
+    return parse_kernel(text, Language.CPP, origin or Origin(proposer="numbers", operator="seed"))
 
 
 def number_of(kernel: Kernel) -> int:
     """The number that a kernel is."""
-    return int(kernel.text.removeprefix("// "))
+    return int(kernel.text.rsplit("// ")[-1])
 
 
 class Numbers:
@@ -209,6 +207,7 @@ class Stage:
     rules: StopRules = field(default_factory=lambda: StopRules(evaluations=20))
     depth: int = 3
     seed: int = 7
+    run: str = "20261201-0000abcd"
     clock: Clock = field(default_factory=Clock)
     listener: Recorder = field(default_factory=Recorder)
 
@@ -220,13 +219,15 @@ class Stage:
 
     def create(self) -> RunStore:
         meta = RunMeta(
-            run="20261201-0000abcd",
+            run=self.run,
             created_at="2026-12-01T00:00:00+00:00",
-            task="norm.py",
+            task="norm",
+            task_data={"task": CONTEXT.task.model_dump(mode="json")},
             target="cpp",
             proposer="numbers",
             seed=self.seed,
             search=self.numbers().model_dump(mode="json"),
+            hardware=CONTEXT.hardware,
         )
         return RunStore.create(self.folder, meta)
 

@@ -58,10 +58,10 @@ def optimize(options: OptimizeOptions, listener: Listener) -> OptimizeResult:
         claim_folder(folder)
         listener.on_event(Phase(elapsed_s=0.0, name="load", detail=options.task.target))
         session = stack.enter_context(_open_session(options.task, config))
+        context = _context(session, config.evaluation.target)
+        proposer, seeds = _proposer_and_seeds(config.search.proposer, context, own)  # first: it is quick to say no
         listener.on_event(Phase(elapsed_s=0.0, name="check"))
         refuse_bad_task(session)
-        context = _context(session, config.evaluation.target)
-        proposer, seeds = _proposer_and_seeds(config.search.proposer, context, own)
         numbers = SearchConfig(seeds=len(seeds), aggregate=session.task.aggregate)
         meta = _meta(run, options, session, numbers, proposer.name, seeds)
         store = stack.enter_context(RunStore.create(folder, meta))

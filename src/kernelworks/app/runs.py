@@ -11,6 +11,7 @@ from kernelworks.app.state import Figures, RunState, ending_of, kernels_by_id, r
 from kernelworks.errors import StoreError
 from kernelworks.evaluate.records import BaselineTime
 from kernelworks.kernel.model import SUFFIXES, Kernel
+from kernelworks.kernel.pinning import pinned_text
 from kernelworks.kernel.verdict import Verdict
 from kernelworks.report.model import Elite, EvaluationRow, ReportData, Winner
 from kernelworks.store.lock import is_locked
@@ -103,7 +104,7 @@ def run_result(store: RunStore, *, live: bool = False) -> OptimizeResult:
 
 
 def write_winner(store: RunStore) -> Path | None:
-    """Write the winner's text into the run's folder; None if no kernel was correct.
+    """Write the winner's text, its point listed first, into the run's folder; None if no kernel was correct.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -111,8 +112,8 @@ def write_winner(store: RunStore) -> Path | None:
     verdict = read_state(store).winner
     if verdict is None:
         return None
-    kernel = store.kernel(verdict.kernel)
-    return _write(winner_path(store, kernel), kernel.text)
+    kernel = store.kernel(verdict.kernel).model_copy(update={"params": verdict.params})
+    return _write(winner_path(store, kernel), pinned_text(kernel))
 
 
 def winner_path(store: RunStore, kernel: Kernel) -> Path:

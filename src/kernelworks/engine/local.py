@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 from kernelworks.engine.base import Built, Job, JobReport
@@ -64,8 +65,9 @@ class LocalEngine:
         process_gate().kill_running()
         self._session.close()
         self._evaluations.shutdown(wait=True)
-        while wait(self._building, timeout=KILL_AGAIN_S).not_done:
+        while not all(build.done() for build in self._building):
             process_gate().kill_running()
+            time.sleep(KILL_AGAIN_S)
         self._builds.shutdown(wait=True)
 
     def _guard(self, work: Callable[[Job], JobReport], job: Job) -> None:

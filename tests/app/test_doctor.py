@@ -1,0 +1,34 @@
+"""What works on this machine."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
+
+import pytest
+
+from kernelworks import plugins
+from kernelworks.app.doctor import doctor
+
+
+def test_the_cpp_target_is_proven_by_a_kernel() -> None:
+    probe = doctor().targets["cpp"]
+    assert probe.usable, probe.problem
+    assert probe.device and probe.versions
+    assert probe.problem == ""
+
+
+def test_a_target_that_cannot_be_imported_has_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = EntryPoint("abacus", "no_such_package:Abacus", "kernelworks.targets")
+    found = plugins.entry_points
+
+    def with_gone(**parameters: Any) -> EntryPoints:
+        return EntryPoints([*found(**parameters), *EntryPoints([gone]).select(**parameters)])
+
+    monkeypatch.setattr(plugins, "entry_points", with_gone)
+    targets = doctor().targets
+    assert set(targets) == {"abacus", "cpp"}
+    assert targets["cpp"].usable
+    assert not targets["abacus"].usable
+    assert "no_such_package" in targets["abacus"].problem
+    assert targets["abacus"].mend
