@@ -27,6 +27,7 @@ from kernelworks.errors import KernelworksError
 from kernelworks.store.run import RunStore
 from kernelworks.targets.registry import get_target
 from kernelworks.task.model import CaseRole, size_bytes
+from kernelworks.task.modulefile import constants
 from kernelworks.task.resolve import load_task
 from kernelworks.task.source import TaskReference
 
@@ -34,18 +35,10 @@ SMALLEST = 16
 """No constant is reduced below this: channels, heads and kernel sizes keep their meaning."""
 
 
-def constants(path: Path) -> dict[str, int]:
-    """Module-level integer constants of a file."""
-    found: dict[str, int] = {}
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and type(node.value.value) is int:
-            found |= {target.id: node.value.value for target in node.targets if isinstance(target, ast.Name)}
-    return found
-
-
 def reduced(path: Path, limit_bytes: int) -> tuple[dict[str, str], str]:
     """Overrides under which all tensors of the timed case fit, and why not if they cannot be made to."""
-    sizes = constants(path)
+    found = constants(ast.parse(path.read_text(encoding="utf-8")))
+    sizes = {name: value for name, value in found.items() if type(value) is int}
     original = dict(sizes)
     while True:
         overrides = {name: str(size) for name, size in sizes.items() if size != original[name]}

@@ -33,7 +33,7 @@ def test_json_has_the_documented_fields() -> None:
 def test_verdict_line_has_every_documented_field(verdict: Verdict) -> None:
     documented = (
         "kernel path status decision speedup speedup_low speedup_high time_ms contract params host_ms coverage"
-        " roofline cache sandbox baselines findings"
+        " roofline cache sandbox baselines findings dropped_families"
     ).split()
     assert set(documented) <= set(verdict_line(verdict))
     assert "comparisons" not in verdict_line(verdict)

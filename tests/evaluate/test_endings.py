@@ -4,8 +4,9 @@ import signal
 
 import pytest
 
-from kernelworks.evaluate.endings import ending_of, left_behind, loudness
+from kernelworks.evaluate.endings import ending_of, left_behind, load_findings, loudness
 from kernelworks.evaluate.faults import Fault
+from kernelworks.evaluate.load import Load
 from kernelworks.evaluate.process import CandidateEndedError, CandidateLoadError, CandidateRefusedError
 from kernelworks.evaluate.records import CaseProblem
 from kernelworks.evaluate.sides import ClockError, FailedCallError, StaleAnswerError
@@ -99,3 +100,11 @@ def test_a_library_that_does_not_load_and_a_process_that_refuses() -> None:
         (Status.CRASHED, "refused"),
     ]
     assert load.findings[0].message == "undefined symbol: f"
+
+
+def test_other_work_is_told_from_a_fifth_of_a_core_on() -> None:
+    assert load_findings(Load(foreign_cores=0.2, steal_cores=0.0)) == ()
+    busy, taken = load_findings(Load(foreign_cores=0.63, steal_cores=0.25))
+    assert (busy.kind, taken.kind) == ("foreign_load", "steal")
+    assert "0.63 cores" in busy.message and busy.evidence == {"cores": 0.63}
+    assert "0.25 cores" in taken.message

@@ -110,7 +110,7 @@ def verdict_line(verdict: Verdict) -> dict[str, Any]:
     """The line that ``evaluate --json`` prints for one kernel."""
     fields = (
         "kernel path status decision speedup speedup_low speedup_high time_ms contract params flags host_ms coverage"
-        " roofline cache sandbox baselines findings"
+        " roofline cache sandbox baselines findings dropped_families"
     ).split()
     return verdict.model_dump(mode="json", include=set(fields))
 

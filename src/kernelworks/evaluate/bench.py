@@ -40,7 +40,7 @@ class Bench:
     """Check and edge cases, small ones in several families."""
     timed: list[BoundCase] = field(default_factory=list[BoundCase])
     baselines: BaselineNames = field(default_factory=lambda: BaselineNames(names=()))
-    dropped: list[PreparedCase] = field(default_factory=list[PreparedCase])
+    dropped: list[str] = field(default_factory=list[str])
     """Families that cannot judge this task, with the reason each."""
     necessary_bytes: dict[str, int] = field(default_factory=dict[str, int])
     """By case, for the floor."""
@@ -113,7 +113,7 @@ def open_bench(judge: Judge, target: Target, settings: Settings, pool: Candidate
                 bench.close()
                 raise TaskError(f"case {case.name}: expected inputs on which answers can be judged: {prepared.dropped}")
             if prepared.dropped:
-                bench.dropped.append(prepared)
+                bench.dropped.append(f"{case.name}, {family} inputs: {prepared.dropped}")
             elif case.role is CaseRole.TIMED:
                 bench.timed.append(BoundCase(prepared))
             else:

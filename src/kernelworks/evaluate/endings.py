@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelworks.evaluate.load import Load
 from kernelworks.evaluate.process import CandidateEndedError, CandidateError, CandidateLoadError
 from kernelworks.evaluate.records import CaseProblem
 from kernelworks.evaluate.sides import CallError, ClockError, FailedCallError, StaleAnswerError
@@ -10,6 +11,8 @@ from kernelworks.kernel.verdict import Finding, Status
 
 TAIL_CHARACTERS = 500
 """Kept of what a candidate printed last."""
+LOAD_LIMIT_CORES = 0.2
+"""Above this, other work is a finding."""
 LOUD_BYTES = 1 << 20
 """From here on, output is a finding."""
 
@@ -91,6 +94,19 @@ def clock_finding(error: ClockError, case: str) -> Finding:
     """A clock that cannot be right as a finding."""
     evidence = {"calls": error.calls, "said_ms": error.said_ms, "measured_ms": error.measured_ms, "case": case}
     return Finding(kind="clock", message=f"{error} (case {case})", evidence=evidence)
+
+
+def load_findings(load: Load) -> tuple[Finding, ...]:
+    """A finding where other work disturbed the timings."""
+    found: list[Finding] = []
+    for kind, cores, who in (
+        ("foreign_load", load.foreign_cores, "other programs used"),
+        ("steal", load.steal_cores, "the host of this virtual machine took"),
+    ):
+        if cores > LOAD_LIMIT_CORES:
+            message = f"{who} {cores:.2f} cores during the timings, which widens their intervals"
+            found.append(Finding(kind=kind, message=message, evidence={"cores": cores}))
+    return tuple(found)
 
 
 def problem_finding(problem: CaseProblem, case: str) -> Finding:

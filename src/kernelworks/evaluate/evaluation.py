@@ -23,7 +23,8 @@ from kernelworks.evaluate.checks import (
 )
 from kernelworks.evaluate.domain import Domain, domain_of
 from kernelworks.evaluate.duel import Duel, RivalFailedError, Tied, combine, rival_faults
-from kernelworks.evaluate.endings import EndedEvaluation, left_behind, loudness
+from kernelworks.evaluate.endings import EndedEvaluation, left_behind, load_findings, loudness
+from kernelworks.evaluate.load import LoadWatch
 from kernelworks.evaluate.opponent import Opponent
 from kernelworks.evaluate.process import Candidate
 from kernelworks.kernel.model import Kernel
@@ -86,6 +87,7 @@ class Evaluation:
             with self._stage("check"):
                 check_float_mode(candidate)
                 check_company(candidate, 1, "before any call")
+                self._fields["dropped_families"] = tuple(bench.dropped)
                 check_answers(candidate, [*checks, *bench.timed], bench.judge, settings.call_timeout_s)
                 check_float_mode(candidate)
                 check_company(candidate, settings.threads, "after the calls")
@@ -100,12 +102,16 @@ class Evaluation:
         """
         rival = self._rival_of(opponent)
         with self._stage("time"), process_gate().timing():
+            watch = LoadWatch()
             tied, doubt = self._timed(artefact, rival)
             if doubt is not None:
                 tied, doubt = self._timed(artefact, rival)
+            load = watch.load()
             if doubt is not None:
                 raise EndedEvaluation(Status.DISHONEST, doubt)
+        self._note(*load_findings(load))
         self._fields |= tied.fields()
+        self._fields |= {"foreign_load_cores": load.foreign_cores, "steal_cores": load.steal_cores}
 
     def _rival_of(self, opponent: Opponent | None) -> _Rival | None:
         """The opponent, built before the clock: a build waits for the end of every timing."""

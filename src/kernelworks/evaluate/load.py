@@ -52,16 +52,16 @@ def own_cpu_s() -> float:
 def _own_ticks() -> int:
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
             continue
         try:
-            stat = Path(f"/proc/{entry}/stat").read_text(encoding="utf-8", errors="replace")
+            stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue  # it ended meanwhile
         fields = stat[stat.rindex(")") + 2 :].split()
-        parents[int(entry)] = int(fields[1])
-        ticks[int(entry)] = sum(map(int, fields[11:15]))
+        parents[int(entry.name)] = int(fields[1])
+        ticks[int(entry.name)] = sum(map(int, fields[11:15]))
     own = {os.getpid()}
     grown = True
     while grown:

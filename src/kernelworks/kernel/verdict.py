@@ -112,6 +112,12 @@ class Verdict(Frozen):
     roofline: float | None = None
     """Memory-bandwidth floor / time; 1.0 is the bound."""
     cache: Literal["cold", "warm"] | None = None
+    dropped_families: tuple[str, ...] = ()
+    """Input families of a case that could not judge this task, with the reason each."""
+    foreign_load_cores: float | None = None
+    """Cores that other programs used during the timings, on average."""
+    steal_cores: float | None = None
+    """Cores that the host of a virtual machine took meanwhile."""
     sandbox: Literal["bubblewrap", "container", "landlock", "none"] = "none"
     baselines: tuple[Baseline, ...] = ()
     findings: tuple[Finding, ...] = ()
