@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -243,7 +244,7 @@ def test_events_tell_the_way_of_every_kernel(stage: Stage) -> None:
     assert max(e.filled for e in events if isinstance(e, Told)) == len(search.archive)
     outcomes = {e.outcome for e in events if isinstance(e, Told)}
     assert outcomes <= {"new", "improved", "rejected", "duplicate"}
-    assert all(a.elapsed_s <= b.elapsed_s for a, b in zip(events, events[1:], strict=False))
+    assert all(a.elapsed_s <= b.elapsed_s for a, b in pairwise(events))
 
 
 def test_an_answer_without_a_verdict_is_a_defect_of_the_harness(stage: Stage) -> None:

@@ -51,7 +51,7 @@ def test_load_only_makes_no_inputs(tmp_path: Path) -> None:
 
 
 def test_a_task_that_cannot_be_loaded(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match="op.py"):
+    with pytest.raises(TaskError, match=r"op\.py"):
         check_task(reference(tmp_path, "def ("), load_only=False)
 
 

@@ -132,7 +132,7 @@ def test_a_damaged_memory_is_no_obstacle(only_path: Path, tmp_path: Path) -> Non
     assert find_toolchain() == first
 
 
-@pytest.mark.skipif(CLANG is None, reason="no clang++ on this machine")
+@pytest.mark.skipif(CLANG is None, reason="no clang++ here")
 def test_clang_builds_with_openmp(only_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", CLANG or "")
     monkeypatch.setenv("PATH", os.defpath)

@@ -1,4 +1,4 @@
-"""Use case ``doctor``: what works on this machine, proven by a tiny kernel per target."""
+"""Use case ``doctor``: what works here, proven by a tiny kernel per target."""
 
 from __future__ import annotations
 

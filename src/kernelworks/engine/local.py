@@ -1,4 +1,4 @@
-"""The local engine: builds in threads beside one evaluation at a time on this machine's device."""
+"""The local engine: builds in threads beside one evaluation at a time on the local device."""
 
 from __future__ import annotations
 

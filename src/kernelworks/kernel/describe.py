@@ -28,7 +28,7 @@ def describe(
     Args:
         library: The shared library.
         text: The kernel's source, read where ``machine`` has no disassembler here.
-        machine: As ``platform.machine()`` says; this machine's by default.
+        machine: As ``platform.machine()`` says; the local one by default.
         language: Of ``text``.
         entry: The entry point.
 

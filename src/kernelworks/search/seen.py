@@ -29,7 +29,7 @@ class Seen:
         return kernel_id in self._kernels
 
     def known_code(self, digest: str) -> str | None:
-        """Id of the kernel that owns this machine code."""
+        """Id of the kernel that owns this code."""
         return self._codes.get(digest)
 
     def state(self) -> list[object]:

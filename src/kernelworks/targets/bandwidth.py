@@ -61,7 +61,7 @@ def measured_bandwidths(hardware: Hardware, library: Path, gate: BuildGate) -> t
     measured again by later processes, up to ``MAX_ROUNDS`` times.
 
     Raises:
-        EnvironmentLackError: the probe does not run on this machine.
+        EnvironmentLackError: the probe does not run here.
     """
     digest = hashlib.sha256(
         f"{hardware.model_dump_json(exclude={'memory_bytes'})}{bandwidth_source()}".encode()

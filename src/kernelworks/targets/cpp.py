@@ -1,4 +1,4 @@
-"""The ``cpp`` target: C++17 on this machine's processor, ``function`` contract, no headers of any framework."""
+"""The ``cpp`` target: C++17 on the local processor, ``function`` contract, no headers of any framework."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class CppTarget:
         )
 
     def hardware(self) -> Hardware:
-        """This machine's processor with measured rates (about two seconds the first time on a machine).
+        """The local processor with measured rates (about two seconds the first time on a machine).
 
         The first call builds and times, so it must not stand inside a timing of the same gate.
 

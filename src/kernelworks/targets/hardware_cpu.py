@@ -1,4 +1,4 @@
-"""The hardware record of this machine's processor: what the system tells, and rates that are measured once.
+"""The hardware record of the local processor: what the system tells, and rates that are measured once.
 
 Sources: ``sched_getaffinity`` and the CPU quota of the control groups for cores, ``/proc/cpuinfo`` for name and vector
 features, ``/sys/devices/system/cpu`` for caches, ``/proc/meminfo`` and control groups for memory.

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal
 
-from kernelworks.errors import EnvironmentLackError, TaskError
+from kernelworks.errors import TaskError
+from kernelworks.plugins import load_plugin, plugin_names
 from kernelworks.task.graph import Graph
 from kernelworks.task.model import Case, Task
 from kernelworks.task.modulefile import parse
@@ -54,7 +54,7 @@ def task_sources() -> tuple[TaskSource, ...]:
     Raises:
         EnvironmentLackError: a plug-in cannot be imported.
     """
-    return tuple(_instance(point) for point in sorted(entry_points(group=GROUP), key=lambda p: p.name))
+    return tuple(load_plugin(GROUP, "task source", name)() for name in plugin_names(GROUP))
 
 
 def task_files(folder: Path) -> list[tuple[TaskSource, Path]]:
@@ -143,16 +143,6 @@ def _importable_from_here() -> Generator[None]:
         yield
     finally:
         sys.path.remove(here)
-
-
-def _instance(point: EntryPoint) -> TaskSource:
-    try:
-        return point.load()()
-    except (ImportError, AttributeError) as error:
-        raise EnvironmentLackError(
-            f"task source {point.name!r} ({point.value}) cannot be imported: {error}",
-            mend="mend or uninstall the package that provides it",
-        ) from error
 
 
 def _precision(text: str) -> Literal["strict", "relaxed"]:

@@ -84,7 +84,7 @@ def recipe_of(found: Mapping[str, Any]) -> Recipe | None:
 
 @dataclass(frozen=True)
 class Choices:
-    """Which values of which knobs mean something for a program, and the values of params on this machine."""
+    """Which values of which knobs mean something for a program, and the values of params here."""
 
     knobs: dict[str, tuple[str, ...]]
     lanes: tuple[int, ...]
