@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, EntryPoints
-from typing import Any
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 
 import pytest
 
@@ -20,11 +19,10 @@ def test_the_cpp_target_is_proven_by_a_kernel() -> None:
 
 def test_a_target_that_cannot_be_imported_has_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = EntryPoint("abacus", "no_such_package:Abacus", "kernelworks.targets")
-    found = plugins.entry_points
 
-    def with_gone(**parameters: Any) -> EntryPoints:
-        others: list[EntryPoint] = list(found(**parameters))
-        return EntryPoints([*others, gone] if parameters["group"] == gone.group else others)
+    def with_gone(*, group: str) -> EntryPoints:
+        others = entry_points(group=group)
+        return EntryPoints([*others, gone]) if group == gone.group else others
 
     monkeypatch.setattr(plugins, "entry_points", with_gone)
     targets = doctor().targets

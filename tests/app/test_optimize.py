@@ -183,7 +183,7 @@ def test_kernels_of_the_user_stand_alone_where_no_expert_knows_the_operation(tmp
     path, good, bad = tmp_path / "sorting.py", tmp_path / "good.cpp", tmp_path / "bad.cpp"
     path.write_text(NUMPY_SORT)
     good.write_text(SORTING)
-    bad.write_text(SORTING.replace("idea:", 'constraints: ["BLOCK <= cols"]\nidea:'))
+    bad.write_text(SORTING.replace("idea:", 'constraints: ["cols < 0"]\nidea:'))
     seeds = ("--seed-kernel", str(bad), "--seed-kernel", str(good))
     process = start("optimize", str(path), *seeds, "--run", str(tmp_path / "run"), "--events", "--json")
     read_until(process, "trying")
@@ -232,6 +232,8 @@ def bad_options(tmp_path: Path, task_file: Path) -> dict[str, tuple[list[str], s
     nested.write_text("[budget]\nevaluatoins = 3\n")
     kernel = tmp_path / "plain.cpp"
     kernel.write_text("int launch();\n")
+    slip = tmp_path / "slip.cpp"
+    slip.write_text(SORTING.replace("idea:", 'constraints: ["BLOCK <= cols"]\nidea:'))
     task = str(task_file)
     return {
         "missing task": ([str(tmp_path / "nowhere.py")], "nowhere.py"),
@@ -244,6 +246,7 @@ def bad_options(tmp_path: Path, task_file: Path) -> dict[str, tuple[list[str], s
         "seed kernel without front matter": ([task, "--seed-kernel", str(kernel)], "plain.cpp: line 1: expected front"),
         "unknown proposer": ([task, "--proposer", "oracle"], "'oracle'"),
         "unknown target": ([task, "--target", "abacus"], "'abacus'"),
+        "unknown name in a constraint": ([task, "--seed-kernel", str(slip)], "'BLOCK'"),
         "unknown constant": ([task, "--set", "ROWS=3"], "ROWS"),
     }
 

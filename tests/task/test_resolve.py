@@ -179,7 +179,5 @@ def test_a_plugged_in_source(tmp_path: Path, write_task: Any, monkeypatch: pytes
 
 def test_a_broken_plug_in_is_named(tmp_path: Path, write_task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plug_in(monkeypatch, tmp_path, "module_of_no_one:Source")
-    with pytest.raises(
-        EnvironmentLackError, match=r"task source 'plus' cannot be loaded from module_of_no_one:Source"
-    ):
+    with pytest.raises(EnvironmentLackError, match=r"task source 'plus' cannot be loaded from module_of_no_one:Source"):
         load(write_task(ours()))

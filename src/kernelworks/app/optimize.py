@@ -17,15 +17,15 @@ from kernelworks.app.loop import Clock, SearchLoop
 from kernelworks.app.options import OptimizeOptions, ResumeOptions
 from kernelworks.app.results import OptimizeResult
 from kernelworks.app.runs import run_result
+from kernelworks.app.seeds import NoMoves, proposer_and_seeds, read_own, refuse_unknown_names
 from kernelworks.app.state import read_state
 from kernelworks.app.tasks import refuse_bad_task
 from kernelworks.engine.registry import open_engine
-from kernelworks.errors import KernelFormatError, ProposeError, UsageError
+from kernelworks.errors import UsageError
 from kernelworks.evaluate.session import Session
-from kernelworks.kernel.frontmatter import read_kernel
 from kernelworks.kernel.model import Kernel
 from kernelworks.kernel.verdict import Verdict
-from kernelworks.propose.base import ProposalContext, Proposer, Request
+from kernelworks.propose.base import ProposalContext, Proposer
 from kernelworks.propose.registry import get_proposer
 from kernelworks.search.core import Search, SearchConfig
 from kernelworks.search.stopping import StopRules
@@ -49,7 +49,7 @@ def optimize(options: OptimizeOptions, listener: Listener) -> OptimizeResult:
         StoreError: the run's folder cannot be used.
     """
     config = options.config
-    own = [_read_own(file) for file in options.seed_kernels]
+    own = [read_own(file) for file in options.seed_kernels]
     run = new_run_id()
     folder = Path(options.folder) if options.folder is not None else default_folder(run)
     with ExitStack() as stack:
@@ -58,8 +58,9 @@ def optimize(options: OptimizeOptions, listener: Listener) -> OptimizeResult:
         claim_folder(folder)
         listener.on_event(Phase(elapsed_s=0.0, name="load", detail=options.task.target))
         session = stack.enter_context(_open_session(options.task, config))
+        refuse_unknown_names(own, session.task)
         context = _context(session, config.evaluation.target)
-        proposer, seeds = _proposer_and_seeds(config.search.proposer, context, own)  # first: it is quick to say no
+        proposer, seeds = proposer_and_seeds(config.search.proposer, context, own)  # first: it is quick to say no
         listener.on_event(Phase(elapsed_s=0.0, name="check"))
         refuse_bad_task(session)
         numbers = SearchConfig(seeds=len(seeds), aggregate=session.task.aggregate)
@@ -96,7 +97,7 @@ def resume(run: str, options: ResumeOptions, listener: Listener) -> OptimizeResu
                 f"run {meta.run}: expected the task as it was when the run began, found it changed",
                 mend="start a new run",
             )
-        proposer = _NoMoves() if meta.proposer == _NoMoves.name else get_proposer(meta.proposer)
+        proposer = NoMoves() if meta.proposer == NoMoves.name else get_proposer(meta.proposer)
         seeds = [Kernel.model_validate(seed) for seed in meta.task_data["seeds"]]
         run_ = _Run(store, session, config, listener, proposer, _context(session, meta.target), seeds)
         verdicts = {v.verdict.kernel: v.verdict for v in store.verdicts() if v.number is not None}
@@ -213,51 +214,10 @@ def _context(session: Session, target: str) -> ProposalContext:
     )
 
 
-def _read_own(file: str) -> Kernel:
-    """A kernel that the user gave."""
-    try:
-        return read_kernel(Path(file), shown=file)
-    except KernelFormatError as error:
-        raise UsageError(f"seed kernel {file}: {error.message}") from error
-
-
 def _remove_if_empty(folder: Path) -> None:
     """A folder that was made for a run that did not begin goes again."""
     with suppress(OSError):
         folder.rmdir()
-
-
-class _NoMoves:
-    """Stands in for a proposer that cannot work on the task, where the user gave kernels: these alone are evaluated."""
-
-    name = "none"
-
-    def seeds(self, context: ProposalContext) -> Sequence[Kernel]:
-        return ()
-
-    def propose(self, context: ProposalContext, request: Request) -> Kernel | None:
-        return None
-
-
-def _proposer_and_seeds(
-    name: str, context: ProposalContext, own: Sequence[Kernel]
-) -> tuple[Proposer, tuple[Kernel, ...]]:
-    """The proposer of this name and the first kernels: the user's own, then the proposer's; each once.
-
-    Raises:
-        ProposeError: it cannot work on the task, and the user gave no kernels.
-    """
-    proposer = get_proposer(name)
-    try:
-        made = proposer.seeds(context)
-    except ProposeError:
-        if not own:
-            raise
-        proposer, made = _NoMoves(), ()
-    found: dict[str, Kernel] = {}
-    for kernel in (*own, *made):
-        found.setdefault(kernel.id, kernel)
-    return proposer, tuple(found.values())
 
 
 def _meta(
