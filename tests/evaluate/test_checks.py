@@ -80,6 +80,16 @@ def test_several_problems_of_a_case_are_told_together(mixed_bench: Bench) -> Non
     assert [f.evidence["tensor"] for f in ended.findings] == ["y", "count"]
 
 
+SPIN = """
+auto spin = [](double seconds) {
+  timespec begun, now;
+  clock_gettime(CLOCK_MONOTONIC, &begun);
+  do clock_gettime(CLOCK_MONOTONIC, &now);
+  while (now.tv_sec - begun.tv_sec + 1e-9 * (now.tv_nsec - begun.tv_nsec) < seconds);
+};
+"""
+
+
 @pytest.fixture
 def right(horner_bench: Bench) -> Iterator[Candidate]:
     with horner_bench.pool.start(library(horner_bench, kernel(RIGHT))) as candidate:
@@ -92,19 +102,26 @@ def test_an_honest_clock_is_believed(horner_bench: Bench, right: Candidate) -> N
     case, judge = horner_bench.timed[0], horner_bench.judge
     host_ms = check_clock(right, case, judge, LONG_S)
     assert host_ms > 0
-    assert doubt_claim(right, case, judge, 1000.0, LONG_S) is None
+    assert doubt_claim(right, case, judge, 1000.0, 1, LONG_S) is None
 
 
 def test_slow_calls_make_short_batches_within_their_own_limit(horner_bench: Bench) -> None:
-    slow = "usleep(120000);" + RIGHT
-    with horner_bench.pool.start(library(horner_bench, kernel(slow))) as candidate:
+    slow = f"{SPIN} spin(0.12);" + RIGHT
+    with horner_bench.pool.start(library(horner_bench, kernel(slow, head="#include <time.h>"))) as candidate:
         horner_bench.timed[0].bind(candidate)
         check_clock(candidate, horner_bench.timed[0], horner_bench.judge, 0.2)
-        found = doubt_claim(candidate, horner_bench.timed[0], horner_bench.judge, 1.0, 0.2)
+        found = doubt_claim(candidate, horner_bench.timed[0], horner_bench.judge, 1.0, 2, 0.2)
     assert found is not None
     assert found.evidence["calls"] == 2
     assert found.evidence["measured_ms"] > 240
     assert found.message.endswith("its process says 2 ms (case main, normal inputs)")
+
+
+def test_a_batch_that_waited_for_its_turn_accuses_nobody(horner_bench: Bench) -> None:
+    """Sleeping stands for a busy machine: wall time passes, no work is done."""
+    with horner_bench.pool.start(library(horner_bench, kernel("usleep(60000);" + RIGHT))) as candidate:
+        horner_bench.timed[0].bind(candidate)
+        assert doubt_claim(candidate, horner_bench.timed[0], horner_bench.judge, 1.0, 1, LONG_S) is None
 
 
 def test_a_call_that_fails_in_a_batch_ends_the_evaluation(horner_bench: Bench) -> None:
@@ -126,8 +143,11 @@ def test_batches_that_change_their_inputs_are_short(mixed_bench: Bench) -> None:
 
 
 def test_batches_have_slack_for_the_calls_themselves() -> None:
-    assert Batch(calls=100, said_ms=10.0, measured_ms=13.4).agrees(10.0, 0.05)
-    assert not Batch(calls=100, said_ms=10.0, measured_ms=13.6).agrees(10.0, 0.05)
+    assert Batch(calls=100, said_ms=10.0, measured_ms=13.4, cpu_ms=0).agrees(10.0, 0.05)
+    assert not Batch(calls=100, said_ms=10.0, measured_ms=13.6, cpu_ms=0).agrees(10.0, 0.05)
+    assert Batch(calls=100, said_ms=10.0, measured_ms=99.0, cpu_ms=50).worked(10.0, 2, 0.5)
+    assert not Batch(calls=100, said_ms=10.0, measured_ms=99.0, cpu_ms=60).worked(10.0, 2, 0.5)
+    assert not Batch(calls=100, said_ms=10.0, measured_ms=99.0, cpu_ms=40).worked(10.0, 1, 0.5)
 
 
 def test_company_and_mode_of_a_quiet_candidate(right: Candidate) -> None:

@@ -29,6 +29,8 @@ OWN_SLACK_SHARE = 0.05
 """By which a batch may be longer than what its own calls are said to have taken."""
 CLAIM_SLACK_SHARE = 0.5
 """By which a batch may be longer than what was claimed earlier: clock rates and foreign load change meanwhile."""
+CPU_SLACK_MS = 20.0
+"""Two ticks, in which the kernel counts CPU time."""
 
 
 @contextmanager
@@ -91,11 +93,21 @@ class Batch:
     calls: int
     said_ms: float
     measured_ms: float
+    cpu_ms: float
+    """Used by all threads of the candidate's process meanwhile."""
 
     def agrees(self, said_ms: float, slack_share: float) -> bool:
         """Whether the calls can have taken ``said_ms`` altogether."""
         slack_ms = BATCH_SLACK_MS + CALL_SLACK_MS * self.calls
         return self.measured_ms <= said_ms * (1 + slack_share) + slack_ms
+
+    def worked(self, said_ms: float, threads: int, slack_share: float) -> bool:
+        """Whether so many threads can have done within ``said_ms`` what the batch took in CPU time.
+
+        Wall time alone would accuse the honest on a busy machine: single calls of a process that slept are let in at
+        once, the calls of a batch wait for their turn.
+        """
+        return self.cpu_ms <= threads * said_ms * (1 + slack_share) + CPU_SLACK_MS
 
 
 def check_clock(candidate: Candidate, case: BoundCase, judge: Judge, timeout_s: float) -> float:
@@ -115,19 +127,31 @@ def check_clock(candidate: Candidate, case: BoundCase, judge: Judge, timeout_s: 
 
 
 def doubt_claim(
-    candidate: Candidate, case: BoundCase, judge: Judge, claimed_ms: float, timeout_s: float
+    candidate: Candidate, case: BoundCase, judge: Judge, claimed_ms: float, threads: int, timeout_s: float
 ) -> Finding | None:
     """A time per call that this process claimed earlier, against the harness's clock around such calls now.
 
     A kernel whose lies begin once it is timed passes ``check_clock``, and not this.
 
+    Args:
+        candidate: running, bound to the case.
+        case: a timed one.
+        judge: of the case.
+        claimed_ms: per call.
+        threads: that the kernel can use.
+        timeout_s: limit of a call.
+
     Returns:
-        A finding if every batch takes much longer, although its calls find the caches warm.
+        A finding if every batch takes much longer, in wall time and in CPU time, although its calls find the caches
+        warm.
     """
+
+    def agrees(batch: Batch) -> bool:
+        said_ms = batch.calls * claimed_ms
+        return batch.agrees(said_ms, CLAIM_SLACK_SHARE) or batch.worked(said_ms, threads, CLAIM_SLACK_SHARE)
+
     with candidate_faults(case.label):
-        batch, agreed = _batch(
-            candidate, case, judge, timeout_s, lambda b: b.agrees(b.calls * claimed_ms, CLAIM_SLACK_SHARE)
-        )
+        batch, agreed = _batch(candidate, case, judge, timeout_s, agrees)
     if agreed:
         return None
     return clock_finding(ClockError(batch.calls, batch.calls * claimed_ms, batch.measured_ms), case.label)
@@ -147,8 +171,9 @@ def _batch(
         if judge.task.mutates:
             for lane in lanes:
                 judge.poison(case.key, lane)
+        before_ms = candidate.cpu_ms()
         timed = _timed(candidate, keys, calls, LEAST_CALLS * timeout_s)
-        batch = Batch(calls, sum(timed.inner_ns) / 1e6, timed.outer_ns / 1e6)
+        batch = Batch(calls, sum(timed.inner_ns) / 1e6, timed.outer_ns / 1e6, candidate.cpu_ms() - before_ms)
         tries += 1
         agreed = agrees(batch)
         if agreed or tries == BATCH_TRIES:

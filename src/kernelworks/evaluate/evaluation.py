@@ -136,7 +136,8 @@ class Evaluation:
                     comparisons += duel.against_baseline(name)
                 tied = Tied.directly(comparisons, bench)
             check_company(candidate, bench.settings.threads, "after the timed calls")
-            return tied, self._below_floor(comparisons) or self._doubt(candidate, comparisons)
+            threads = 1 if artefact.descriptor.parallelism == 0 else bench.settings.threads
+            return tied, self._below_floor(comparisons) or self._doubt(candidate, comparisons, threads)
 
     def _against_rival(self, duel: Duel, rival: _Rival | None) -> list[Comparison]:
         """Timings against the incumbent; none where it fails, and the baselines have to do."""
@@ -149,12 +150,12 @@ class Evaluation:
             self._note(_opponent_failed(rival.opponent, str(error)))
             return []
 
-    def _doubt(self, candidate: Candidate, comparisons: Sequence[Comparison]) -> Finding | None:
+    def _doubt(self, candidate: Candidate, comparisons: Sequence[Comparison], threads: int) -> Finding | None:
         """Whether the harness's own clock contradicts what the candidate's process claimed."""
         bench = self._bench
         for case in bench.timed:
             claimed_ms = min(c.time_ms for c in comparisons if c.case == case.prepared.case)
-            doubt = doubt_claim(candidate, case, bench.judge, claimed_ms, bench.settings.call_timeout_s)
+            doubt = doubt_claim(candidate, case, bench.judge, claimed_ms, threads, bench.settings.call_timeout_s)
             if doubt is not None:
                 return doubt
         return None

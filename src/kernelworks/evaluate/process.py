@@ -289,6 +289,10 @@ class Candidate:
         """Threads of the candidate's process, as the kernel counts them."""
         return self._inspect().threads
 
+    def cpu_ms(self) -> int:
+        """CPU time that all threads of the candidate's process used so far, as the kernel counts it, in ticks of 10."""
+        return self._inspect().cpu_ms
+
     def descendants(self) -> tuple[str, ...]:
         """Command names of the processes, besides the candidate's, that it has started and that still run."""
         return self._inspect().processes

@@ -154,6 +154,7 @@ class State(Frozen):
     event: Literal["state"]
     pid: int
     threads: int
+    cpu_ms: int
     processes: tuple[str, ...]
     process_count: int
     memory_bytes: int

@@ -13,7 +13,7 @@ the others.)
 Protocol on the control socket (SOCK_SEQPACKET, descriptor ``argv[1]``): first a configuration with the descriptor of
 the candidate's end of the command socket, then::
 
-    {"do": "inspect"}        -> {"event": "state", pid, threads, processes, memory_bytes}
+    {"do": "inspect"}        -> {"event": "state", pid, threads, cpu_ms, processes, memory_bytes}
     {"do": "allow", "bytes"}                                    raise the memory limit
     {"do": "end"}            -> {"event": "ended", ...}         end everything, report, exit
 
@@ -222,6 +222,9 @@ class Supervisor:
             "event": "state",
             "pid": self._pid,
             "threads": int(fields[18]) if fields is not None else 0,
+            "cpu_ms": (int(fields[12]) + int(fields[13])) * 1000 // os.sysconf("SC_CLK_TCK")
+            if fields is not None
+            else 0,
             "processes": others[:NAMES],
             "process_count": len(others),
             "memory_bytes": self._memory_bytes(tree=True),
