@@ -24,6 +24,7 @@ from kernelworks.app.optimize import optimize
 from kernelworks.app.options import OptimizeOptions
 from kernelworks.app.state import read_state
 from kernelworks.errors import KernelworksError
+from kernelworks.kernel.verdict import Status
 from kernelworks.store.run import RunStore
 from kernelworks.targets.registry import get_target
 from kernelworks.task.model import CaseRole, size_bytes
@@ -57,7 +58,8 @@ def reduced(path: Path, limit_bytes: int) -> tuple[dict[str, str], str]:
 
 def run_task(path: Path, overrides: dict[str, str], evaluations: int) -> dict[str, Any]:
     """One short search; a row of the table."""
-    row: dict[str, Any] = {"recognised": False, "status": "", "speedup": None, "speedup_low": None, "note": ""}
+    measures = ("time_ms", "eager_ms", "compile_ms", "speedup", "speedup_low", "speedup_high", "roofline")
+    row: dict[str, Any] = {"recognised": False, "status": "", "note": "", **dict.fromkeys(measures)}
     with tempfile.TemporaryDirectory(prefix="kernelworks-bench-") as folder:
         options = OptimizeOptions(
             task=TaskReference(target=str(path), overrides=overrides),
@@ -69,12 +71,22 @@ def run_task(path: Path, overrides: dict[str, str], evaluations: int) -> dict[st
         except KernelworksError as error:
             return {**row, "status": error.kind, "note": error.message}
         with RunStore.open(Path(folder) / "run", read_only=True) as store:
-            statuses = [v.verdict.status.value for v in read_state(store).asked]
-    row |= {"recognised": True, "statuses": statuses, "status": "correct" if result.best else "no_correct_kernel"}
+            verdicts = [v.verdict for v in read_state(store).asked]
+    statuses = [v.status.value for v in verdicts]
+    findings = [f.message for v in verdicts if v.status is not Status.CORRECT for f in v.findings]
+    row |= {
+        "recognised": True,
+        "statuses": statuses,
+        "findings": findings,
+        "status": "correct" if result.best else "no_correct_kernel",
+    }
     if result.best is not None:
         verdict = result.best.verdict
         row |= {k: getattr(verdict, k) for k in ("time_ms", "speedup", "speedup_low", "speedup_high", "roofline")}
+        times = {b.name: b.time_ms for b in verdict.baselines if b.policy == "kernel"}
+        row |= {"eager_ms": times.get("eager"), "compile_ms": times.get("compile")}
         row["baselines"] = [b.model_dump(mode="json") for b in verdict.baselines]
+        row["foreign_load_cores"] = verdict.foreign_load_cores
     return row
 
 
