@@ -53,7 +53,7 @@ def test_the_best_elites_are_measured_again_and_one_wins(stage: Stage) -> None:
     with stage.create() as store:
         search = searched(stage, store)
         assert read_state(store).status == "interrupted"
-        finish_run(store, search, engine, stage.listener, stage.clock)
+        finish_run(store, search, engine, stage.listener, stage.clock.elapsed_s())
         state, result = read_state(store), run_result(store)
     ranked = [e.kernel_id for e in sorted(search.archive, key=lambda e: -e.fitness)]
     jobs = final_jobs(engine)
@@ -74,7 +74,7 @@ def test_one_that_is_not_correct_again_gives_its_place_to_the_next(stage: Stage)
         ranked = [e.kernel_id for e in sorted(searched(first, store).archive, key=lambda e: -e.fitness)]
     engine = stage.engine = Moody({"evaluate": {ranked[0]}, "as_called": {ranked[1]}})
     with stage.create() as store:
-        finish_run(store, searched(stage, store), engine, stage.listener, stage.clock)
+        finish_run(store, searched(stage, store), engine, stage.listener, stage.clock.elapsed_s())
         state = read_state(store)
     jobs = final_jobs(engine)
     assert [job.kernel.id for job in jobs if job.kind == "evaluate"] == ranked[: FINALISTS + 1]
@@ -85,7 +85,7 @@ def test_one_that_is_not_correct_again_gives_its_place_to_the_next(stage: Stage)
 def test_without_a_correct_kernel_there_is_no_winner(stage: Stage) -> None:
     engine = stage.engine = ScriptedEngine(World(broken=1))
     with stage.create() as store:
-        finish_run(store, searched(stage, store), engine, stage.listener, stage.clock)
+        finish_run(store, searched(stage, store), engine, stage.listener, stage.clock.elapsed_s())
         result = run_result(store)
     assert (result.status, result.best, result.exit_code) == ("done", None, 1)
     assert result.failures == {"build_error": 20}
@@ -99,7 +99,7 @@ def test_elites_that_all_fail_again_leave_no_winner(stage: Stage) -> None:
         every = {e.kernel_id for e in searched(first, store).archive}
     engine = stage.engine = Moody({"evaluate": every, "as_called": set()})
     with stage.create() as store:
-        finish_run(store, searched(stage, store), engine, stage.listener, stage.clock)
+        finish_run(store, searched(stage, store), engine, stage.listener, stage.clock.elapsed_s())
         result = run_result(store)
     assert (result.status, result.best) == ("done", None)
 
@@ -110,5 +110,5 @@ def test_answers_to_the_search_that_come_late_are_ignored(stage: Stage) -> None:
         search = searched(stage, store)
         late = Job(number=99, kind="build", kernel=store.kernels()[0])
         engine.submit(late)
-        finish_run(store, search, engine, stage.listener, stage.clock)
+        finish_run(store, search, engine, stage.listener, stage.clock.elapsed_s())
         assert read_state(store).status == "done"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -146,9 +147,10 @@ def test_an_interrupt_outside_the_search_can_be_resumed_too(sorting: list[str], 
     folder = tmp_path / "run"
     process = start("optimize", *sorting, "--evaluations", "2", "--run", str(folder), "--events")
     read_until(process, "baseline")
-    out, _ = interrupt(process)
+    out, err = interrupt(process, signal.SIGTERM)
     assert process.returncode == 4
-    assert "continue it with: kernelworks runs resume" in out
+    assert "continue it with: kernelworks runs resume" in err
+    assert all(json.loads(line)["kind"] for line in out.splitlines())
 
     process = start("runs", "resume", str(folder), "--events", "--json")
     read_until(process, "phase", name="final")
@@ -210,6 +212,7 @@ BAD_TASKS: dict[str, tuple[str, str]] = {
         "NaN",
     ),
     "no task in it": ("x = 1\n", "task"),
+    "ends its process": (SMALL_TASK + "\nimport os\nos._exit(3)\n", "ended during 'load' (exit code 3)"),
 }
 
 

@@ -24,7 +24,7 @@ def make_run(folder: Path, run: str, *, finish: bool, world: World | None = None
         reason = stage.go(store, search)
         if finish:
             store.append("stopped", {"reason": reason})
-            finish_run(store, search, engine, stage.listener, stage.clock)
+            finish_run(store, search, engine, stage.listener, stage.clock.elapsed_s())
 
 
 def test_runs_are_listed_newest_first_with_what_show_says(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def finish(stage: Stage, evaluations: int) -> None:
         search = stage.search()
         requeue = restore(store, search).requeue
         store.append("stopped", {"reason": stage.go(store, search, requeue)})
-        finish_run(store, search, stage.engine, stage.listener, stage.clock)
+        finish_run(store, search, stage.engine, stage.listener, stage.clock.elapsed_s())
 
 
 def test_before_the_final_measurements_the_best_elite_leads(stage: Stage) -> None:

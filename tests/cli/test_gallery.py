@@ -13,6 +13,7 @@ import pytest
 GALLERY = Path(__file__).parent.parent / "gallery"
 EXPECTED = {
     "right": "correct",
+    "wants_more_threads": "correct",
     "wrong_at_the_tail": "wrong",
     "nan": "wrong",
     "past_the_end": "wrong",

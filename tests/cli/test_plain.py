@@ -27,7 +27,7 @@ def test_each_step_has_its_line() -> None:
     assert "1/10" in lines[5]
     assert "correct" in lines[5]
     assert "3.00x [2.96, 3.04] best so far" in lines[5]
-    assert lines[6].endswith("2/10  wrong        unroll 2 -> 4")
+    assert lines[6].endswith("2/10  wrong        unroll 2 -> 4  (the tail is wrong)")
     assert lines[7].endswith("stopped by evaluations after 10 evaluations")
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelworks.evaluate.timing import (
+    LIMIT_S,
     LOOKS,
     Call,
     Interval,
@@ -95,3 +96,21 @@ def test_blocks_alternate_order_and_lanes_and_both_sides_run_twice_a_block() -> 
     assert {block.candidate_first for block in outcome.blocks} == {True, False}
     assert set(a.lanes) == {0, 1}
     assert outcome.time_ms() >= 1.0 and outcome.opponent_time_ms() >= 1.0
+
+
+def test_a_slow_comparison_ends_undecided_at_the_look_after_which_it_would_take_too_long() -> None:
+    rng = random.Random(3)
+    passed = 0.0
+
+    def clock() -> float:
+        nonlocal passed
+        passed += LIMIT_S / 3
+        return passed
+
+    wide = SimulatedSide(1.0, 0.5, rng), SimulatedSide(1.0, 0.5, rng)
+    outcome = compare_sides(*wide, rng, clock)
+    assert outcome.decision is Decision.UNDECIDED
+    assert len(outcome.blocks) == LOOKS[1][0]
+    passed = 0.0
+    clear = compare_sides(SimulatedSide(2.0, 0.01, rng), SimulatedSide(1.0, 0.01, rng), rng, clock)
+    assert clear.decision is Decision.SLOWER

@@ -255,6 +255,11 @@ def test_an_unsatisfiable_space_ends() -> None:
         default_point(wide, {}, {})
 
 
+def test_a_number_is_neither_true_nor_false() -> None:
+    with pytest.raises(ExpressionError, match="expected true or false, found 4"):
+        holds(["a + 1"], {"a": 3})
+
+
 def test_holds() -> None:
     assert holds(["a > 1", "a < 5"], {"a": 3}) and not holds(["a > 1", "a < 5"], {"a": 5}) and holds([], {})
 

@@ -156,10 +156,10 @@ class Writer:
     """Kernels of one job at any point."""
 
     def __init__(self, job: Job) -> None:
-        self.program = recognise(job.task, job.graph)
-        self.choices = choices_for(self.program, 512)
-        self.moves = Moves(self.choices, self.program.layout)
-        self._names = with_free_names(job.task, self.program)
+        self.programs = recognise(job.task, job.graph)
+        self.choices = choices_for(self.programs, 512)
+        self.moves = Moves(self.choices)
+        self._names = with_free_names(job.task, self.programs)
 
     def kernel(self, point: Point) -> Kernel:
         """Through the parser, as a proposer's kernels go."""
@@ -250,10 +250,9 @@ def test_rows_of_equal_values_have_no_variance(workshop: Workshop) -> None:
 
 
 def test_narrower_machines_get_narrower_vectors() -> None:
-    program = Writer(job_of(SAMPLES["rows"])).program
-    assert choices_for(program, 512).lanes == (16, 8, 4)
-    assert choices_for(program, 256).lanes == (8, 4)
-    assert choices_for(program, 128).lanes == (4,)
+    programs = Writer(job_of(SAMPLES["rows"])).programs
+    for bits, lanes in ((512, (16, 8, 4)), (256, (8, 4)), (128, (4,))):
+        assert choices_for(programs, bits).params(Recipe())["LANES"] == lanes
 
 
 def test_assumptions_on_sizes_are_declared() -> None:

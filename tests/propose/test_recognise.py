@@ -39,14 +39,14 @@ def test_axes_are_merged_as_far_as_all_tensors_agree(
     reference: Lambda, shapes: list[tuple[int, ...]], layout: Layout, axes: list[str]
 ) -> None:
     made = job(reference, *shapes)
-    program = recognise(made.task, made.graph)
+    (program,) = recognise(made.task, made.graph)
     assert program.layout is layout
     assert [axis.size for axis in program.axes] == axes
 
 
 def test_equal_work_is_done_once() -> None:
     made = job(lambda x: torch.sigmoid(x) * torch.sigmoid(x) + x * torch.sigmoid(x), (6, 8))
-    program = recognise(made.task, made.graph)
+    (program,) = recognise(made.task, made.graph)
     assert sum(node.op == "exp" for node in program.nodes) == 1
 
 

@@ -82,9 +82,13 @@ def kill(process: subprocess.Popen[str], after_s: float = 0.0) -> None:
     process.communicate()
 
 
-def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Press Ctrl-C: the whole group gets the signal. What the command still wrote on stdout and stderr."""
-    os.killpg(process.pid, signal.SIGINT)
+def interrupt(process: subprocess.Popen[str], number: signal.Signals = signal.SIGINT) -> tuple[str, str]:
+    """Press Ctrl-C: the whole group gets the signal; another signal goes to the command alone, as a supervisor of
+    services sends it. What the command still wrote on stdout and stderr."""
+    if number is signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
     try:
         return process.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:

@@ -85,3 +85,11 @@ def test_an_integer_keeps_its_value(value: int) -> None:
     text = argument.removeprefix("-DX=")
     assert eval(text) == value
     assert text.lstrip("(-").split("-")[0].strip(")") != str(1 << 63), "C has no such literal"
+
+
+@pytest.mark.parametrize("name", ["int", "launch", "__LINE__"])
+def test_a_param_may_not_take_a_name_that_cpp_reserves(name: str) -> None:
+    with pytest.raises(KernelError, match=f"names that C\\+\\+ does not reserve, found {name}"):
+        compile_time_bindings(
+            scale_task(), make_kernel(kernel_text("y[i] = x[i];", front=f"params: {{{name}: [1]}}\n"))
+        )

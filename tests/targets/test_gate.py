@@ -197,9 +197,10 @@ def test_many_timings_and_builds_at_once_end_with_nothing_stopped(tmp_path: Path
 
 def test_a_stopped_compiler_does_not_outlive_a_controller_that_is_killed(tmp_path: Path) -> None:
     script = f"""
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
 from kernelworks.targets.gate import BuildGate
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, by children too
 gate = BuildGate()
 with gate.process(["sleep", "60"], cwd=Path({str(tmp_path)!r}), env={{"PATH": {os.environ["PATH"]!r}}}) as child:
     with gate.timing():

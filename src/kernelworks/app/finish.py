@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from kernelworks.app.events import Listener, Phase
-from kernelworks.app.loop import COLLECT_S, Clock
+from kernelworks.app.loop import COLLECT_S
 from kernelworks.app.runs import write_report_of, write_winner
 from kernelworks.app.state import Figures
 from kernelworks.engine.base import Engine, Job
@@ -19,18 +19,19 @@ FINALISTS = 3
 """Elites that are measured again: the best of a search was partly lucky, so the runners-up get their chance."""
 
 
-def finish_run(store: RunStore, search: Search, engine: Engine, listener: Listener, clock: Clock) -> None:
+def finish_run(store: RunStore, search: Search, engine: Engine, listener: Listener, elapsed_s: float) -> None:
     """Measure the finalists, write the winner and the report into the run's folder.
 
     Every finalist is checked and timed in a fresh process, policy ``kernel``; the best of them also under
-    ``as_called``. One that is not correct this time gives its place to the next elite.
+    ``as_called``. One that is not correct this time gives its place to the next elite. The search's clock stands at
+    ``elapsed_s`` meanwhile.
     """
-    listener.on_event(Phase(elapsed_s=clock.elapsed_s(), name="final"))
+    listener.on_event(Phase(elapsed_s=elapsed_s, name="final"))
     kernels = {kernel.id: kernel for kernel in store.kernels()}
     finals = _measure_finalists(store, search, engine, kernels)
     row, winner = _choose_winner(store, engine, finals, kernels)
     store.append("evaluated", {"final": "winner", "verdict": row})
-    listener.on_event(Phase(elapsed_s=clock.elapsed_s(), name="report"))
+    listener.on_event(Phase(elapsed_s=elapsed_s, name="report"))
     write_winner(store)
     write_report_of(store)
     store.append("evaluated", {"final": "done", "figures": Figures.of(search.evaluations, winner)})

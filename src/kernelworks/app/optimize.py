@@ -51,7 +51,7 @@ def optimize(options: OptimizeOptions, listener: Listener) -> OptimizeResult:
     config = options.config
     own = [read_own(file) for file in options.seed_kernels]
     run = new_run_id()
-    folder = Path(options.folder) if options.folder is not None else default_folder(run)
+    folder = Path(options.folder).absolute() if options.folder is not None else default_folder(run)
     with ExitStack() as stack:
         if not folder.exists():
             stack.callback(_remove_if_empty, folder)
@@ -168,7 +168,7 @@ class _Run:
                 depth=config.evaluation.build_workers + 1,
             )
             store.append("stopped", {"reason": loop.run(requeue)})
-            finish_run(store, search, engine, listener, clock)
+            finish_run(store, search, engine, listener, clock.elapsed_s())
 
     def _announce(self, before_s: float, done: int) -> None:
         meta, budget = self._store.meta, self._config.budget

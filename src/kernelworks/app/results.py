@@ -102,6 +102,7 @@ def _best_json(best: Best) -> dict[str, Any]:
         "speedup_high": verdict.speedup_high,
         "time_ms": verdict.time_ms,
         "roofline": verdict.roofline,
+        "findings": [f.model_dump(mode="json") for f in verdict.findings],
         "baselines": [b.model_dump(mode="json") for b in best.baselines],
     }
 
@@ -149,6 +150,8 @@ class RunSummary(Frozen):
 
 
 class DoctorReport(Frozen):
-    """What ``doctor`` found: one probe a target."""
+    """What ``doctor`` found: one probe a target, and the framework of most references."""
 
     targets: dict[str, Probe]
+    torch: str = ""
+    """Version of torch; empty where it is not installed, and only NumPy tasks can be used."""

@@ -79,7 +79,7 @@ def optimize(
     if json:
         print_json(result.as_json())
     else:
-        show_result(result)
+        show_result(result, stderr=events)  # with events stdout carries them alone
     raise typer.Exit(result.exit_code)
 
 
@@ -124,13 +124,13 @@ def doctor(json: JsonOption = False) -> None:
     Exit code 0: at least one target is usable; 3: none is.
     """
     from kernelworks.app.doctor import doctor as use_case
-    from kernelworks.cli.tables import doctor_table, show
+    from kernelworks.cli.tables import doctor_table, show, torch_line
 
     report = use_case()
     if json:
         print_json(report.model_dump(mode="json"))
     else:
-        show(doctor_table(report))
+        show(doctor_table(report), torch_line(report))
     raise typer.Exit(0 if any(probe.usable for probe in report.targets.values()) else EXIT_LACKING)
 
 

@@ -5,9 +5,12 @@ Everything but typer is imported inside the commands, so that ``--help`` answers
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from typing import Annotated
@@ -61,6 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     # Read before parsing: a usage error, too, must be told in the form that was asked for.
     as_json = "--json" in given
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a path that the terminal cannot show ends nothing
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: a run stops cleanly and can be resumed
     try:
         code = app(given, prog_name="kernelworks", standalone_mode=False)
         sys.stdout.flush()

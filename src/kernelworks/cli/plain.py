@@ -59,7 +59,8 @@ class PlainListener:
         mark = " best so far" if event.best else ""
         move = state.move_of(event.number)
         line = f"{count:>9}  {verdict_summary(event.verdict)}{mark}{'  ' + move if move else ''}"
-        if self._verbose and event.verdict.findings:
+        failed = event.verdict.status is not Status.CORRECT
+        if event.verdict.findings and (failed or self._verbose):
             line += f"  ({event.verdict.findings[0].message})"
         return line
 

@@ -65,7 +65,7 @@ def resume(
     if json:
         print_json(result.as_json())
     else:
-        show_result(result)
+        show_result(result, stderr=events)  # with events stdout carries them alone
     raise typer.Exit(result.exit_code)
 
 

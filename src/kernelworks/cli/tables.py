@@ -6,26 +6,35 @@ from collections.abc import Sequence
 
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from kernelworks.app.results import Best, DoctorReport, OptimizeResult, RunSummary
-from kernelworks.report.tables import PolicyCell, baseline_rows, duration, floor_sentence, milliseconds, times
+from kernelworks.report.tables import (
+    PolicyCell,
+    baseline_rows,
+    baseline_title,
+    duration,
+    floor_sentence,
+    milliseconds,
+    times,
+)
 
 PIPE_WIDTH = 160
 """Columns where there is no terminal that says its width."""
 
 
-def show(*parts: RenderableType) -> None:
-    """Print on stdout."""
-    console = Console(highlight=False, soft_wrap=True)
+def show(*parts: RenderableType, stderr: bool = False) -> None:
+    """Print on stdout, or on stderr."""
+    console = Console(highlight=False, soft_wrap=True, stderr=stderr)
     if not console.is_terminal:
-        console = Console(highlight=False, soft_wrap=True, width=PIPE_WIDTH)
+        console = Console(highlight=False, soft_wrap=True, width=PIPE_WIDTH, stderr=stderr)
     for part in parts:
         console.print(part, markup=False) if isinstance(part, str) else console.print(part)
 
 
-def show_result(result: OptimizeResult) -> None:
+def show_result(result: OptimizeResult, *, stderr: bool = False) -> None:
     """The final table with every baseline under both policies, the winner's path, and what to do next."""
-    show(*result_parts(result))
+    show(*result_parts(result), stderr=stderr)
 
 
 def result_parts(result: OptimizeResult) -> list[RenderableType]:
@@ -34,7 +43,7 @@ def result_parts(result: OptimizeResult) -> list[RenderableType]:
     ended = f", stopped by {result.stopped_by}" if result.stopped_by else ""
     parts: list[RenderableType] = [f"{result.task} on {result.device} ({result.target}): {made}{ended}"]
     if result.best is None:
-        parts.append("no kernel was correct")
+        parts.append("no kernel was correct" if result.evaluations else "nothing was evaluated")
     else:
         parts.extend(_best_parts(result.best))
     if result.failures:
@@ -65,6 +74,9 @@ def _best_parts(best: Best) -> list[RenderableType]:
         parts.append(f"it runs at {floor}")
     if not best.beats_baselines:
         parts.append("nothing was faster than the fastest correct baseline")
+    slower = [b for b in best.baselines if b.policy == "as_called" and b.speedup_high < 1]
+    parts.extend(f"mind: where everyone allocates, {baseline_title(b.name)} is faster" for b in slower)
+    parts.extend(f"mind: {finding.message}" for finding in verdict.findings)
     parts.append(f"winner: {best.path}")
     return parts
 
@@ -97,5 +109,12 @@ def doctor_table(report: DoctorReport) -> Table:
             last = ", ".join(f"{tool} {version}" for tool, version in probe.versions.items())
         else:
             last = f"{probe.problem}; {probe.mend}" if probe.mend else probe.problem
-        table.add_row(name, "yes" if probe.usable else "no", probe.device, last)
+        table.add_row(name, "yes" if probe.usable else "no", probe.device, Text(last))
     return table
+
+
+def torch_line(report: DoctorReport) -> str:
+    """Whether tasks with a torch reference can be used."""
+    if report.torch:
+        return f"torch {report.torch}: references, torch eager and torch.compile"
+    return "torch is not installed: only NumPy tasks can be used; pip install 'kernelworks[torch]'"

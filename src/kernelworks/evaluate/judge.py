@@ -259,15 +259,18 @@ class Judge:
             raise _error(answer["error"])
         return answer["result"], fds
 
-    def _death(self, method: str) -> EvaluationError:
+    def _death(self, method: str) -> KernelworksError:
         self._kill()
         self._drain.join()
         code = self._process.returncode
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         tail = self.output_tail[-2000:]
-        return EvaluationError(
-            f"the judge died during {method!r} ({how})" + (f"; it last said:\n{tail}" if tail else "")
-        )
+        message = f"the judge's process ended during {method!r} ({how})" + (f"; it last said: {tail}" if tail else "")
+        if method in LIMITS_S:
+            return TaskError(
+                message, mend="the task's own code ran there: it must not exit, crash or use up the memory"
+            )
+        return EvaluationError(message)
 
     def _kill(self) -> None:
         try:

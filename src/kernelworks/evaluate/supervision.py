@@ -287,6 +287,8 @@ class Supervision:
             "HOME": self._directory,
             "TMPDIR": self._directory,
             "OMP_NUM_THREADS": str(threads),
+            # Also for num_threads(8): a kernel has the threads that it was given, as the baselines have.
+            "OMP_THREAD_LIMIT": str(threads),
             "OMP_WAIT_POLICY": "passive",
             "OMP_PROC_BIND": "false",
             TAG: self.mark.partition("=")[2],

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -21,6 +22,8 @@ from kernelworks.kernel.verdict import Decision
 
 LOOKS: tuple[tuple[int, float], ...] = ((12, 0.004), (24, 0.008), (48, 0.012), (96, 0.016))
 """Blocks after which the interval is looked at, and the error allowed at that look."""
+LIMIT_S = 4.0
+"""Each look has twice the blocks of the one before; a comparison that would then take longer than this ends."""
 MARGIN = 0.01
 """Differences within 1% are of no interest: decided only beyond it, undecided at once when wholly within."""
 
@@ -128,12 +131,16 @@ def look(ratios: Sequence[float]) -> tuple[Interval, Decision | None]:
     return interval, None
 
 
-def compare_sides(candidate: Side, opponent: Side, rng: random.Random) -> Outcome:
+def compare_sides(
+    candidate: Side, opponent: Side, rng: random.Random, clock_s: Callable[[], float] = time.monotonic
+) -> Outcome:
     """Time two sides against each other until a look decides.
 
     Order (A B B A or B A A B) and lanes of buffers are drawn at random per block: separate output buffers alone can
-    shift a ratio by 1%.
+    shift a ratio by 1%. A comparison that could not reach its next look within ``LIMIT_S`` ends undecided: this looks
+    at the clock, not at the ratios, so it adds no false decision.
     """
+    begun_s = clock_s()
     looks = {count for count, _ in LOOKS}
     blocks: list[Block] = []
     while True:
@@ -142,6 +149,8 @@ def compare_sides(candidate: Side, opponent: Side, rng: random.Random) -> Outcom
         blocks.append(_run_block(candidate, opponent, lane, candidate_first))
         if len(blocks) in looks:
             interval, decision = look([b.ratio for b in blocks])
+            if decision is None and 2 * (clock_s() - begun_s) > LIMIT_S:
+                decision = Decision.UNDECIDED
             if decision is not None:
                 return Outcome(tuple(blocks), interval, decision)
 

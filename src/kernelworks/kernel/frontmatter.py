@@ -278,9 +278,15 @@ def holds(expressions: Iterable[str], names: Mapping[str, Scalar]) -> bool:
     """Whether every expression is true with these names.
 
     Raises:
-        ExpressionError: an expression uses a name that is not known.
+        ExpressionError: an expression uses a name that is not known, or is neither true nor false.
     """
-    return all(bool(parse_expression(text).evaluate(names)) for text in expressions)
+    for text in expressions:
+        value = parse_expression(text).evaluate(names)
+        if not isinstance(value, bool):
+            raise ExpressionError(f"expression {text!r}: expected true or false, found {value!r}")
+        if not value:
+            return False
+    return True
 
 
 def default_point(front: FrontMatter, names: Mapping[str, Scalar], fixed: Params) -> Params:

@@ -11,6 +11,7 @@ from kernelworks.kernel.expression import Scalar
 from kernelworks.kernel.frontmatter import compile_time_names, default_point
 from kernelworks.kernel.model import Kernel, Params
 from kernelworks.task.model import CaseRole, Task
+from kernelworks.task.prototype import C_KEYWORDS
 
 ALLOWED_FLAGS = (
     "-O2",
@@ -83,6 +84,9 @@ def compile_time_bindings(task: Task, kernel: Kernel) -> Params:
             f"let: expected expressions of params only in the function contract, found {unbound[0]} = "
             f"{kernel.front.let[unbound[0]]}"
         )
+    reserved = sorted(name for name in bindings if name in C_KEYWORDS or name.startswith("__"))
+    if reserved:
+        raise KernelError(f"params: expected names that C++ does not reserve, found {', '.join(reserved)}")
     clash = sorted(set(bindings) & {*task.constants, *task.dims, *(a.name for a in task.arguments)})
     if clash:
         raise KernelError(f"params: expected names that the task does not use, found {', '.join(clash)}")

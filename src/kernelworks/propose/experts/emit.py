@@ -7,58 +7,14 @@ prototype are never reused.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from kernelworks.propose.experts.ir import Layout, Node, Output, Program, Scope, compute_dtype
+from kernelworks.propose.experts.lines import NestText, RegionText, SweepText
 from kernelworks.propose.experts.plan import Nest, OnlinePair, Sweep
 from kernelworks.propose.experts.recipe import Recipe
 from kernelworks.propose.experts.text import c_type, combined, literal, neutral, operation
 from kernelworks.task.model import DType, Task
 from kernelworks.task.prototype import C_TYPES
-
-
-@dataclass
-class SweepText:
-    """One sweep as lines."""
-
-    title: str
-    rows: list[str]
-    row_stores: list[str]
-    has_loop: bool
-    inits: list[str] = field(default_factory=list[str])
-    body: list[str] = field(default_factory=list[str])
-    ends: list[str] = field(default_factory=list[str])
-    run_inits: list[str] = field(default_factory=list[str])
-    """Plain loops add up in runs, which keeps the rounding of long sums small."""
-    run_ends: list[str] = field(default_factory=list[str])
-    simd: str = ""
-    """The pragma of a plain loop; empty for none."""
-
-
-@dataclass
-class RegionText:
-    """One parallel loop as lines."""
-
-    sweeps: list[SweepText]
-    pointers: list[str]
-    saves: list[str]
-    """Row values for later regions."""
-    partials: list[str]
-    column_values: list[tuple[str, str]]
-    """Type and name of row values, one a vector of the tile (columns only)."""
-
-
-@dataclass
-class NestText:
-    """One nest: one region, or one for each sweep."""
-
-    before: list[str]
-    arrays: list[tuple[str, str]]
-    """Type and name of arrays with one element a task."""
-    regions: list[RegionText]
-    scratch: list[str]
-    totals: list[str]
-    """After the regions: totals of the partial results."""
 
 
 class Emitter:
@@ -237,8 +193,9 @@ class Emitter:
         strides = self.program.strides[output.argument]
         kept = [i for i, axis in enumerate(self.program.axes) if not axis.swept and i != self.last]
         once = [f"i{a} == 0" for a in kept if a not in strides]
-        if self.last not in strides and self.program.layout is not Layout.ROWS:
-            once.append("start == 0")
+        if self.last not in strides:
+            once += ["start == 0"] if self.program.layout is not Layout.ROWS else []
+            once += ["c == 0"] if scope is Scope.ELEMENT or self.columns else []
         # An output that varies on fewer axes than the nest is written by the first task that has its value.
         return (f"if ({' && '.join(once)}) " if once else "") + self._plain_store(output, scope)
 
@@ -248,8 +205,11 @@ class Emitter:
         if scope is not Scope.ELEMENT and not self.columns:
             place = f"{output.argument}[{self._offset(output.argument, range(self.last + 1))}]"
             return f"{place} = {self._written(value, dtype)};"
-        place = _plus(self._swept_offset(output.argument), "c")
-        pointer = self._row_pointer(output.argument)
+        pointer, place = self._row_pointer(output.argument), self._swept_offset(output.argument)
+        if self.last not in self.program.strides[output.argument]:
+            single = value if not self.vector else f"{value}[0] != 0" if dtype is DType.BOOL else f"{value}[0]"
+            return f"{pointer}[{place or '0'}] = {self._written(single, dtype)};"
+        place = _plus(place, "c")
         if not self.vector:
             return f"{pointer}[{place}] = {self._written(value, dtype)};"
         self._note_type(dtype)
@@ -338,15 +298,15 @@ class Emitter:
         clauses: list[str] = []
         for position in sweep.reductions:
             clauses += self._reduction(position, text)
-        for pair in sweep.pairs:
-            self._pair(pair, text)
+        for pairs in sweep.online:
+            self._online(pairs, text)
         if self.recipe.style == "simd" and not sweep.pairs:
             text.simd = " ".join(["#pragma omp simd", *([] if self.columns else clauses)])
         return text
 
     def _title(self, sweep: Sweep) -> str:
         parts = [f"{self.nodes[r].name} of {self.name(self.nodes[r].args[0])}" for r in sweep.reductions]
-        parts += [f"maximum of {self.name(p.argument)} and sum of exponentials against it" for p in sweep.pairs]
+        parts += [f"maximum of {self.name(p.argument)} and sum of exponentials against it" for p, *_ in sweep.online]
         parts += [o.argument for o in sweep.stores]
         return ", ".join(parts)
 
@@ -411,37 +371,40 @@ class Emitter:
         operator = {"sum": "+", "prod": "*"}.get(kind, f"nan_{kind}")
         return [f"reduction({operator} : {part})"]
 
-    def _pair(self, pair: OnlinePair, text: SweepText) -> None:
-        dtype = compute_dtype(self.nodes[pair.maximum].dtype)
+    def _online(self, pairs: list[OnlinePair], text: SweepText) -> None:
+        """Lines of a maximum and the sums against it, which differ only in how they end."""
+        first, *others = sorted(pairs, key=lambda pair: pair.guarded)  # the end of a guarded sum may change it
+        dtype = compute_dtype(self.nodes[first.maximum].dtype)
         self.helpers.update({"online", "maximum"})
         self.functions.add(("exp", dtype))
         if not self.columns:
             self.row_functions.add(("exp", dtype))
-        top, total = self.name(pair.maximum), self.name(pair.total)
-        value = self._operand(pair.argument, Scope.ELEMENT)
+        top, total = self.name(first.maximum), self.name(first.total)
+        value = self._operand(first.argument, Scope.ELEMENT)
         lowest, nothing = literal(-3.4028234663852886e38, dtype), literal(0, dtype)
-        guarded = "true" if pair.guarded else "false"
+        at, declared = ("[v]", "") if self.columns else ("", f"{c_type(dtype)} ")
+        if self.columns:
+            kind = self._type(self.nodes[first.maximum], Scope.ROW)
+            self._column_values += [(kind, name) for name in (top, *(self.name(pair.total) for pair in pairs))]
         if self.columns or not self.vector:
-            at = "[v]" if self.columns else ""
-            wide = self.vector
-            if self.columns:
-                kind = self._type(self.nodes[pair.maximum], Scope.ROW)
-                self._column_values += [(kind, top), (kind, total)]
-            declared = "" if self.columns else f"{c_type(dtype)} "
             text.inits += [
-                f"{declared}{top}{at} = {f'splat({lowest})' if wide else lowest};",
-                f"{declared}{total}{at} = {f'splat({nothing})' if wide else nothing};",
+                f"{declared}{top}{at} = {f'splat({lowest})' if self.vector else lowest};",
+                f"{declared}{total}{at} = {f'splat({nothing})' if self.vector else nothing};",
             ]
             text.body.append(f"online_add({top}{at}, {total}{at}, {value});")
-            text.ends.append(f"online_end({top}{at}, {total}{at}, {guarded});")
-            return
-        tops, totals = self.unique(f"{top}_parts"), self.unique(f"{total}_parts")
-        text.inits += [
-            f"Vec {tops}[UNROLL], {totals}[UNROLL];",
-            f"for (int u = 0; u < UNROLL; ++u) {tops}[u] = splat({lowest}), {totals}[u] = splat({nothing});",
-        ]
-        text.body.append(f"online_add({tops}[u], {totals}[u], keep({value}, lanes, {literal(float('-inf'), dtype)}));")
-        text.ends += [f"Lane {top}, {total};", f"online_across({tops}, {totals}, {top}, {total}, {guarded});"]
+        else:
+            tops, totals = self.unique(f"{top}_parts"), self.unique(f"{total}_parts")
+            text.inits += [
+                f"Vec {tops}[UNROLL], {totals}[UNROLL];",
+                f"for (int u = 0; u < UNROLL; ++u) {tops}[u] = splat({lowest}), {totals}[u] = splat({nothing});",
+            ]
+            kept = f"keep({value}, lanes, {literal(float('-inf'), dtype)})"
+            text.body.append(f"online_add({tops}[u], {totals}[u], {kept});")
+            text.ends += [f"Lane {top}, {total};", f"online_across({tops}, {totals}, {top}, {total});"]
+        text.ends.append(f"online_end({top}{at}, {total}{at}, {'true' if first.guarded else 'false'});")
+        for pair in others:
+            other, guarded = f"{self.name(pair.total)}{at}", "true" if pair.guarded else "false"
+            text.ends += [f"{declared}{other} = {total}{at};", f"online_end({top}{at}, {other}, {guarded});"]
 
     # Totals over rows.
 
@@ -482,7 +445,7 @@ def _split(sweeps: list[Sweep]) -> list[list[Sweep]]:
 
 
 def _results(sweep: Sweep) -> list[int]:
-    return [*sweep.reductions, *(p for pair in sweep.pairs for p in (pair.maximum, pair.total))]
+    return [*sweep.reductions, *(r for pairs in sweep.online for r in (pairs[0].maximum, *(p.total for p in pairs)))]
 
 
 def _plus(left: str, right: str) -> str:

@@ -1,15 +1,18 @@
-"""From a program and a recipe to the text of a kernel file."""
+"""From programs and a recipe to the text of a kernel file.
+
+Several programs become one namespace each, with helpers of their own, and ``launch`` calls them in turn.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kernelworks.propose.experts.emit import Emitter
 from kernelworks.propose.experts.ir import Layout, Program
-from kernelworks.propose.experts.plan import Buffer, Plan, make_plan
+from kernelworks.propose.experts.plan import Buffer, make_plan
 from kernelworks.propose.experts.recipe import KNOBS, OWN_FUNCTIONS, Choices, Recipe
 from kernelworks.propose.experts.text import (
     LIBM_BINARY,
@@ -20,7 +23,7 @@ from kernelworks.propose.experts.text import (
     neutral,
 )
 from kernelworks.task.model import DType, Task
-from kernelworks.task.prototype import prototype
+from kernelworks.task.prototype import parameters, prototype
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -28,13 +31,32 @@ if TYPE_CHECKING:
 _LARGEST = {DType.FLOAT32: 3.4028234663852886e38, DType.FLOAT64: 1.7976931348623157e308}
 
 
-def write_kernel(task: Task, program: Program, recipe: Recipe, choices: Choices) -> str:
+def write_kernel(task: Task, programs: Sequence[Program], recipe: Recipe, choices: Choices) -> str:
     """The text of a kernel file, front matter and all."""
-    buffers: dict[str, Buffer] = {"scratch": "scratch", "output": "output", "none": "none"}
-    plan = make_plan(program, buffer=buffers[recipe.buffer], online=recipe.softmax == "online")
-    emitter = Emitter(task, program, recipe)
-    context = _context(task, program, recipe, choices, plan, emitter)
-    return _environment().get_template("kernel.cpp.j2").render(context)
+    alone = len(programs) == 1
+    passed = parameters(task)
+    signature = prototype(task) if alone else f"static int work({', '.join(p.declaration for p in passed)})"
+    needs: set[str] = set()
+    parts: list[str] = []
+    for program, chosen in zip(programs, choices.programs, strict=True):
+        context = _context(task, program, chosen.settle(recipe), signature)
+        needs |= context["needs"]
+        parts.append(_environment().get_template("program.cpp.j2").render(context))
+    return (
+        _environment()
+        .get_template("kernel.cpp.j2")
+        .render(
+            idea=idea_of(programs, recipe),
+            params={name: list(values) for name, values in choices.params(recipe).items()},
+            covers=list(dict.fromkeys(guard for program in programs for guard in program.guards)),
+            flags=_flags(recipe),
+            math_header=recipe.math == "libmvec",
+            needs=needs,
+            parts=parts,
+            prototype=prototype(task),
+            passed=", ".join(p.name for p in passed),
+        )
+    )
 
 
 @lru_cache(maxsize=1)
@@ -84,14 +106,15 @@ def _flags(recipe: Recipe) -> dict[str, list[str]]:
     return flags
 
 
-def idea_of(program: Program, recipe: Recipe) -> str:
+def idea_of(programs: Sequence[Program], recipe: Recipe) -> str:
     """The strategy in words, at most 300 characters."""
-    layout = {
+    layouts = {
         Layout.FLAT: "blocks of the innermost axis",
         Layout.ROWS: "rows",
         Layout.COLUMNS: "tiles of columns",
-    }[program.layout]
-    parts = [f"{layout}; {KNOBS['style'][recipe.style]}; {KNOBS['schedule'][recipe.schedule]}"]
+    }
+    loops = ", then ".join(layouts[program.layout] for program in programs)
+    parts = [f"{loops}; {KNOBS['style'][recipe.style]}; {KNOBS['schedule'][recipe.schedule]}"]
     plain = Recipe()
     for name in ("buffer", "softmax", "stores", "math", "prefetch", "fusion"):
         value = getattr(recipe, name)
@@ -100,9 +123,10 @@ def idea_of(program: Program, recipe: Recipe) -> str:
     return "; ".join(parts)[:300]
 
 
-def _context(
-    task: Task, program: Program, recipe: Recipe, choices: Choices, plan: Plan, emitter: Emitter
-) -> dict[str, Any]:
+def _context(task: Task, program: Program, recipe: Recipe, signature: str) -> dict[str, Any]:
+    buffers: dict[str, Buffer] = {"scratch": "scratch", "output": "output", "none": "none"}
+    plan = make_plan(program, buffer=buffers[recipe.buffer], online=recipe.softmax == "online")
+    emitter = Emitter(task, program, recipe)
     nests = [emitter.nest(nest) for nest in plan.nests]
     after = emitter.global_lines(plan.after, plan.global_stores)
     last = len(program.axes) - 1
@@ -116,12 +140,7 @@ def _context(
     scratch_row = f"TILE * {lanes}" if columns else ("BLOCK" if flat else f"n{last}")
     scratch_size = " * ".join([*(f"n{a}" for a in swept), f"({scratch_row})"])
     return {
-        "idea": idea_of(program, recipe),
-        "params": {name: list(values) for name, values in choices.params(recipe, program.layout).items()},
-        "covers": list(program.guards),
-        "flags": _flags(recipe),
-        "math_header": recipe.math == "libmvec",
-        "errno": ("sqrt", lane) in emitter.functions,
+        "needs": _needs(emitter),
         "vector": vector,
         "layout": program.layout.name,
         "lane": c_type(lane),
@@ -130,7 +149,7 @@ def _context(
         "nt": "ps" if lane is DType.FLOAT32 else "pd",
         "helpers": emitter.helpers,
         "combines": {kind: _combiner(kind) for kind, _ in sorted(emitter.reductions)},
-        "prototype": prototype(task),
+        "signature": signature,
         "axes": program.axes,
         "kept_axes": kept,
         "swept_axes": swept,
@@ -147,6 +166,12 @@ def _context(
         "near_one": {op for op in ("erf", "tanh") if _only_added_to_one(program, op)},
         **_functions(recipe, emitter, vector, columns),
     }
+
+
+def _needs(emitter: Emitter) -> set[str]:
+    """What the head of the file must provide."""
+    found = {"tiles" if emitter.columns else "sweeps"} if emitter.vector else set[str]()
+    return found | ({"errno"} if ("sqrt", emitter.lane) in emitter.functions else set[str]())
 
 
 def _position(axes: list[int]) -> str:
@@ -190,6 +215,8 @@ def _functions(recipe: Recipe, emitter: Emitter, vector: bool, columns: bool) ->
         ]
 
     kind = "Vec" if vector else c_type(lane)
+    across = vector and not columns
+    end = "{}" if across or not vector else "splat({})"
     wrap = "splat({})" if vector else "{}"
     used = {op for op, _ in emitter.functions | emitter.row_functions}
     wide = [
@@ -215,11 +242,10 @@ def _functions(recipe: Recipe, emitter: Emitter, vector: bool, columns: bool) ->
         ],
         "online": {
             "type": kind,
-            "zero": wrap.format(literal(0, lane)),
-            "minus_infinity": wrap.format(literal(-math.inf, lane)),
-            "largest": wrap.format(literal(_LARGEST[lane], lane)),
-            "across": vector and not columns,
-            "lowest_infinity": literal(-math.inf, lane),
-            "largest_number": literal(_LARGEST[lane], lane),
+            "end_type": c_type(lane) if across else kind,
+            "zero": end.format(literal(0, lane)),
+            "minus_infinity": end.format(literal(-math.inf, lane)),
+            "largest": end.format(literal(_LARGEST[lane], lane)),
+            "across": across,
         },
     }

@@ -1,4 +1,4 @@
-"""The experts' own representation of a reference: one loop nest, values on it, and reductions over its axes.
+"""The experts' own representation of a reference: a loop nest, values on it, and reductions over its axes.
 
 A ``Program`` is what recognition finds and generation needs; nothing of ATen or torch is left in it. Nodes stand in
 topological order and refer to each other by position. Every node has a *scope*, the innermost loop that it lives in:
@@ -75,7 +75,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Program:
-    """A whole reference."""
+    """A loop nest: a whole reference, or those of its outputs that have nothing to do with the others."""
 
     axes: tuple[Axis, ...]
     nodes: tuple[Node, ...]

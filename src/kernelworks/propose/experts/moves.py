@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from random import Random
 
-from kernelworks.propose.experts.ir import Layout
 from kernelworks.propose.experts.recipe import KNOBS, Choices, Recipe
 
 Params = Mapping[str, int]
@@ -41,17 +40,16 @@ class Move:
 
 
 class Moves:
-    """All points of one program on one machine."""
+    """All points of one kernel on one machine."""
 
-    def __init__(self, choices: Choices, layout: Layout) -> None:
+    def __init__(self, choices: Choices) -> None:
         self._choices = choices
-        self._layout = layout
 
     def point(self, recipe: Recipe, params: Params | None = None) -> Point:
         """The nearest point that means something; params that are missing or unknown take their default."""
         recipe = self._choices.settle(recipe)
         given = params or {}
-        values = self._choices.params(recipe, self._layout)
+        values = self._choices.params(recipe)
         return Point(
             recipe,
             tuple((name, given[name] if given.get(name) in listed else listed[0]) for name, listed in values.items()),
@@ -66,7 +64,7 @@ class Moves:
                 if value != before and getattr(recipe, name) == value:
                     made = self.point(recipe, point.values)
                     yield Move(made, f"{name}: {before} -> {value} ({KNOBS[name][value]})", name)
-        listed = self._choices.params(point.recipe, self._layout)
+        listed = self._choices.params(point.recipe)
         for name, before in point.params:
             for value in listed[name]:
                 if value != before:

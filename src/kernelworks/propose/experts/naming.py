@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kernelworks.errors import ProposeError
@@ -12,7 +12,7 @@ from kernelworks.task.model import Task
 
 PARAM_NAMES = frozenset({"LANES", "UNROLL", "TILE", "BLOCK", "CHUNK", "PREFETCH", "RUN"})
 _USED = frozenset(
-    "INLINE UNROLLED Lane Vec Bits Mask Native Short Wide Bytes S Body splat select as_bits as_value to_value"
+    "INLINE UNROLLED UNROLLED_TILE Lane Vec Bits Mask Native Short Wide Bytes S Body splat select as_bits as_value to_value"
     " load store stream fence keep sweep widen narrow maximum minimum online_add online_end online_across malloc"
     " free abort aligned_alloc task tasks pieces start size width tile vectors tail lanes part c u v parts kept_at"
     " from to splat_wide Half HalfVec".split()
@@ -24,8 +24,8 @@ _PATTERNS = re.compile(
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
-def with_free_names(task: Task, program: Program) -> tuple[Task, Program]:
-    """The task and program with arguments and dims renamed where needed.
+def with_free_names(task: Task, programs: Sequence[Program]) -> tuple[Task, tuple[Program, ...]]:
+    """The task and programs with arguments and dims renamed where needed.
 
     ``covers`` keeps the task's own names, since it is read outside of the code.
 
@@ -45,7 +45,9 @@ def with_free_names(task: Task, program: Program) -> tuple[Task, Program]:
                 free += "_"
             taken.add(free)
             renamed[name] = free
-    return (_task(task, renamed), _program(program, renamed)) if renamed else (task, program)
+    if not renamed:
+        return task, tuple(programs)
+    return _task(task, renamed), tuple(_program(program, renamed) for program in programs)
 
 
 def _task(task: Task, renamed: Mapping[str, str]) -> Task:

@@ -1,6 +1,7 @@
-"""From values on atoms to one loop nest: order of axes, merging, what is swept, scopes.
+"""From values on atoms to loop nests: order of axes, merging, what is swept, scopes.
 
-Adjacent axes that every tensor treats alike become one loop. Reductions must agree: all within rows over the same
+Outputs that have an axis in common are computed by one nest; outputs that have none are unrelated, and each group of
+them has a nest of its own. Within a nest, adjacent axes that every tensor treats alike become one loop. Reductions must agree: all within rows over the same
 axes, and what is left of a row over the remaining ones.
 """
 
@@ -13,15 +14,54 @@ from itertools import pairwise
 from kernelworks.propose.experts.axes import ShapeError
 from kernelworks.propose.experts.builder import Builder, RawNode, Tensor
 from kernelworks.propose.experts.ir import Axis, Layout, Node, Output, Program, Scope
-from kernelworks.task.model import Task
+from kernelworks.task.model import TensorArgument
+
+Result = tuple[TensorArgument, Tensor]
+"""An output argument and the value that it takes."""
 
 
-def build_program(builder: Builder, task: Task, outputs: Sequence[Tensor]) -> Program:
-    """The program that computes these outputs.
+def build_programs(builder: Builder, results: Sequence[Result]) -> tuple[Program, ...]:
+    """One program for each group of related outputs, in the order of their first ones.
 
     Raises:
-        ShapeError: no single loop nest does.
+        ShapeError: a group that no single loop nest computes.
     """
+    return tuple(_build_program(builder, group) for group in _related(builder, results))
+
+
+def _related(builder: Builder, results: Sequence[Result]) -> list[list[Result]]:
+    """Results in groups that share no axis; those without any axis go with the first group."""
+    groups: list[tuple[set[int], list[Result]]] = []
+    without: list[Result] = []
+    for result in results:
+        atoms = _atoms_behind(builder, result[1])
+        if not atoms:
+            without.append(result)
+            continue
+        joined = [group for group in groups if group[0] & atoms]
+        groups = [group for group in groups if not group[0] & atoms]
+        groups.append((atoms.union(*(g[0] for g in joined)), [*(r for g in joined for r in g[1]), result]))
+    if without:
+        groups[:1] = [(groups[0][0], groups[0][1] + without)] if groups else [(set(), without)]
+    position = {argument.name: i for i, (argument, _) in enumerate(results)}
+    ordered = [sorted(group, key=lambda result: position[result[0].name]) for _, group in groups]
+    return sorted(ordered, key=lambda group: position[group[0][0].name])
+
+
+def _atoms_behind(builder: Builder, value: Tensor) -> set[int]:
+    """All axes that are looped over to compute a value."""
+    found = {atom for dim in value.dims for atom in dim}
+    wanted = {value.node}
+    for position in range(value.node, -1, -1):
+        if position in wanted:
+            node = builder.nodes[position]
+            wanted.update(node.args)
+            found.update(node.atoms, node.of)
+    return set(builder.axes.resolve(sorted(found)))
+
+
+def _build_program(builder: Builder, results: Sequence[Result]) -> Program:
+    outputs = [value for _, value in results]
     raw = _Raw(builder, outputs)
     groups = raw.merged()
     of_atom = {atom: i for i, group in enumerate(groups) for atom in group}
@@ -43,11 +83,8 @@ def build_program(builder: Builder, task: Task, outputs: Sequence[Tensor]) -> Pr
     layout = Layout.FLAT if not plan.has_rows else Layout.ROWS if rank - 1 in swept else Layout.COLUMNS
     if layout is Layout.COLUMNS and any(n.op == "reduce_rows" for n in scoped):
         raise ShapeError("a reduction over middle axes that a full reduction follows")
-    stores = tuple(
-        Output(argument.name, where[raw.place[value.node]], argument.dtype)
-        for argument, value in zip(task.outputs, outputs, strict=True)
-    )
-    strides = _strides(raw, builder, task, outputs, of_atom)
+    stores = tuple(Output(argument.name, where[raw.place[value.node]], argument.dtype) for argument, value in results)
+    strides = _strides(raw, builder, [argument.name for argument, _ in results], of_atom)
     return Program(axes, tuple(scoped), stores, layout, builder.axes.guards, strides)
 
 
@@ -184,11 +221,9 @@ def _scoped(nodes: Sequence[Node], swept: frozenset[int], has_rows: bool) -> lis
     return done
 
 
-def _strides(
-    raw: _Raw, builder: Builder, task: Task, outputs: Sequence[Tensor], of_atom: dict[int, int]
-) -> dict[str, dict[int, str]]:
+def _strides(raw: _Raw, builder: Builder, outputs: Sequence[str], of_atom: dict[int, int]) -> dict[str, dict[int, str]]:
     tensors = {n.name: n.atoms for n in raw.nodes if n.op == "load"}
-    tensors.update({a.name: atoms for a, atoms in zip(task.outputs, raw.outputs, strict=True)})
+    tensors.update(zip(outputs, raw.outputs, strict=True))
     found: dict[str, dict[int, str]] = {}
     for name, atoms in tensors.items():
         strides: dict[int, str] = {}

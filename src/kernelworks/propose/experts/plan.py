@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kernelworks.propose.experts.ir import Output, Program, Scope
+from kernelworks.propose.experts.ir import Output, Program, Scope, compute_dtype
 
 Buffer = Literal["none", "scratch", "output"]
 
@@ -47,6 +47,12 @@ class Sweep:
     stores: list[Output] = field(default_factory=list[Output])
     saves: list[int] = field(default_factory=list[int])
     restores: list[int] = field(default_factory=list[int])
+
+    @property
+    def online(self) -> list[list[OnlinePair]]:
+        """The pairs by maximum: those that share one share its running sum as well."""
+        tops = dict.fromkeys(pair.maximum for pair in self.pairs)
+        return [[pair for pair in self.pairs if pair.maximum == top] for top in tops]
 
     @property
     def has_loop(self) -> bool:
@@ -95,7 +101,8 @@ def online_pairs(program: Program) -> tuple[OnlinePair, ...]:
         guarded = nodes[top].op == "finite_or_zero"
         maximum = nodes[top].args[0] if guarded else top
         node = nodes[maximum]
-        if node.op == "reduce" and node.name == "max" and node.args[0] == argument:
+        alike = compute_dtype(node.dtype) is compute_dtype(nodes[total].dtype)
+        if node.op == "reduce" and node.name == "max" and node.args[0] == argument and alike:
             found.append(OnlinePair(maximum, total, argument, guarded))
     return tuple(found)
 
@@ -158,6 +165,7 @@ class _Nesting:
         totals: list[int],
     ) -> None:
         self.nodes = program.nodes
+        self.everywhere = frozenset(range(len(program.axes)))
         self.pairs = pairs
         self.buffer = buffer
         self.outputs = outputs
@@ -280,7 +288,8 @@ class _Nesting:
             last_use = max(i for i, s in enumerate(sweeps) if position in s.restores)
             for i, sweep in enumerate(sweeps):
                 for output in sweep.stores:
-                    same = self.nodes[output.node].axes == self.nodes[position].axes
+                    # An output that lacks an axis has less memory than there are values to keep.
+                    same = self.nodes[output.node].axes == self.nodes[position].axes == self.everywhere
                     if i >= last_use and same and output.argument not in found.values() and position not in found:
                         same_type = output.dtype == self.nodes[position].dtype
                         if same_type and output.dtype.is_floating:

@@ -70,10 +70,10 @@ class _Expertise:
     """What is known of one task: derived from the context alone, kept to save time."""
 
     def __init__(self, context: ProposalContext, graph: Graph) -> None:
-        program = recognise(context.task, graph)
-        self._task, self._program = with_free_names(context.task, program)
-        self._choices: Choices = choices_for(program, context.hardware.simd_bits)
-        self._moves = Moves(self._choices, program.layout)
+        programs = recognise(context.task, graph)
+        self._task, self._programs = with_free_names(context.task, programs)
+        self._choices: Choices = choices_for(programs, context.hardware.simd_bits)
+        self._moves = Moves(self._choices)
         self._larger = _working_set_bytes(context.task) > context.hardware.l3_bytes
 
     def seeds(self) -> list[Kernel]:
@@ -99,7 +99,7 @@ class _Expertise:
 
     def _kernel(self, move: Move, origin: Origin) -> Kernel:
         recipe = move.point.recipe
-        text = write_kernel(self._task, self._program, recipe, self._choices)
+        text = write_kernel(self._task, self._programs, recipe, self._choices)
         params: KernelParams = dict(move.point.params)
         origin = origin.model_copy(update={"recipe": recipe.as_dict()})
         return parse_kernel(text, Language.CPP, origin, params=params)

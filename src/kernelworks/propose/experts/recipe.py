@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -83,13 +83,10 @@ def recipe_of(found: Mapping[str, Any]) -> Recipe | None:
 
 
 @dataclass(frozen=True)
-class Choices:
-    """Which values of which knobs mean something for a program, and the values of params here."""
+class _Knobs:
+    """Which values of which knobs mean something."""
 
     knobs: dict[str, tuple[str, ...]]
-    lanes: tuple[int, ...]
-    reduces: bool
-    """Whether anything is summed up within rows."""
 
     def settle(self, recipe: Recipe, turned: str = "") -> Recipe:
         """The nearest recipe that means something.
@@ -112,18 +109,28 @@ class Choices:
     def _instead(self, name: str, value: str) -> str:
         return next(v for v in (*self.knobs[name], *KNOBS[name]) if v != value)
 
-    def params(self, recipe: Recipe, layout: Layout) -> dict[str, tuple[int, ...]]:
+
+@dataclass(frozen=True)
+class ProgramChoices(_Knobs):
+    """What can be chosen for one program."""
+
+    lanes: tuple[int, ...]
+    layout: Layout
+    reduces: bool
+    """Whether anything is summed up within rows."""
+
+    def params(self, recipe: Recipe) -> dict[str, tuple[int, ...]]:
         """The params of a recipe with their values; the first is the default."""
         found: dict[str, tuple[int, ...]] = {}
         if recipe.style == "vector":
             found["LANES"] = self.lanes
-        if layout is Layout.COLUMNS:
+        if self.layout is Layout.COLUMNS:
             found["TILE"] = (4, 2, 1, 8, 16) if recipe.style == "vector" else (64, 16, 32, 128, 256)
         elif recipe.style == "vector":
             found["UNROLL"] = (4, 1, 2, 8)
         elif self.reduces:
             found["RUN"] = (256, 64, 1024)
-        if layout is Layout.FLAT:
+        if self.layout is Layout.FLAT:
             found["BLOCK"] = (16384, 1024, 4096, 65536, 262144)
         if recipe.schedule in ("dynamic", "guided"):
             found["CHUNK"] = (16, 1, 4, 64)
@@ -132,23 +139,54 @@ class Choices:
         return found
 
 
-def choices_for(program: Program, simd_bits: int) -> Choices:
-    """What can be chosen for a program on a machine with vectors of ``simd_bits``."""
-    vector = _vector_type(program)
-    lane_bits = 64 if vector is DType.FLOAT64 else 32
+@dataclass(frozen=True)
+class Choices(_Knobs):
+    """What can be chosen for a whole kernel: a value that means something for any of its programs."""
+
+    programs: tuple[ProgramChoices, ...]
+
+    def params(self, recipe: Recipe) -> dict[str, tuple[int, ...]]:
+        """The params of a recipe with their values; the first is the default."""
+        found: dict[str, tuple[int, ...]] = {}
+        for program in self.programs:
+            for name, values in program.params(program.settle(recipe)).items():
+                found.setdefault(name, values)
+        return found
+
+
+def choices_for(programs: Sequence[Program], simd_bits: int) -> Choices:
+    """What can be chosen for a kernel of these programs on a machine with vectors of ``simd_bits``."""
+    types = [_vector_type(program) for program in programs]
+    # Programs share the number of lanes, so the narrowest type decides: wider ones take two registers a vector.
+    lane_bits = 32 if DType.FLOAT32 in types or DType.FLOAT64 not in types else 64
     widest = max(128, simd_bits or 256)
     lanes = tuple(bits // lane_bits for bits in (512, 256, 128) if bits <= widest)
-    knobs: dict[str, tuple[str, ...]] = {
+    # Its flag holds for the whole file.
+    fast = all(_bears_fast_math(program) for program in programs)
+    each = tuple(
+        ProgramChoices(_knobs(program, vector, fast=fast), lanes, program.layout, bool(program.reductions))
+        for program, vector in zip(programs, types, strict=True)
+    )
+    return Choices({name: _offered(name, (c.knobs[name] for c in each)) for name in KNOBS}, each)
+
+
+def _offered(knob: str, by_program: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """What at least one program offers, as ``KNOBS`` orders it."""
+    found = {value for values in by_program for value in values}
+    return tuple(value for value in KNOBS[knob] if value in found)
+
+
+def _knobs(program: Program, vector: DType | None, *, fast: bool) -> dict[str, tuple[str, ...]]:
+    return {
         "style": ("vector", "simd", "plain") if vector else ("simd", "plain"),
         "schedule": tuple(KNOBS["schedule"]),
         "buffer": _buffers(program),
         "softmax": ("two_pass", "online") if online_pairs(program) else ("two_pass",),
         "stores": ("plain", "stream") if vector and _streamable(program) else ("plain",),
-        "math": _maths(program, vector),
+        "math": _maths(program, vector, fast=fast),
         "prefetch": ("off", "on"),
         "fusion": ("row", "phases") if _has_phases(program) else ("row",),
     }
-    return Choices(knobs, lanes, bool(program.reductions))
 
 
 def _vector_type(program: Program) -> DType | None:
@@ -189,16 +227,20 @@ def _streamable(program: Program) -> bool:
     return any(program.nodes[o.node].scope >= wide and o.dtype == program.floating for o in program.outputs)
 
 
-def _maths(program: Program, vector: DType | None) -> tuple[str, ...]:
+def _maths(program: Program, vector: DType | None, *, fast: bool) -> tuple[str, ...]:
     used = {node.op for node in program.nodes if node.scope is Scope.ELEMENT}
     own = used & OWN_FUNCTIONS if program.floating is DType.FLOAT32 else set[str]()
     if not own:
         return ("libm",)
     found = ["precise", *(["short"] if "exp" in own or own & {"tanh", "erf"} else []), "libm"]
-    extremes = any(n.op == "reduce" and n.name in ("max", "min") for n in program.nodes)
-    if not extremes and not {n.op for n in program.nodes} & _EXACT and vector:
+    if fast and vector:
         found.append("libmvec")
     return tuple(found)
+
+
+def _bears_fast_math(program: Program) -> bool:
+    extremes = any(n.op == "reduce" and n.name in ("max", "min") for n in program.nodes)
+    return not extremes and not {n.op for n in program.nodes} & _EXACT
 
 
 def _has_phases(program: Program) -> bool:

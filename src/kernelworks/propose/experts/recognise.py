@@ -1,4 +1,4 @@
-"""Recognition: from a traced reference to a ``Program``, or to one sentence that says what stood in the way."""
+"""Recognition: from a traced reference to ``Program`` objects, or to one sentence that says what stood in the way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelworks.propose.experts.axes import ShapeError
 from kernelworks.propose.experts.builder import Builder, Tensor
 from kernelworks.propose.experts.call import Call, Operator, Result
 from kernelworks.propose.experts.ir import Program
-from kernelworks.propose.experts.nest import build_program
+from kernelworks.propose.experts.nest import build_programs
 from kernelworks.propose.experts.pointwise import POINTWISE
 from kernelworks.propose.experts.rowwise import ROWWISE
 from kernelworks.task.graph import Graph, Node
@@ -35,8 +35,8 @@ def unknown_operators(graph: Graph) -> tuple[str, ...]:
     return tuple(dict.fromkeys(missing))
 
 
-def recognise(task: Task, graph: Graph) -> Program:
-    """The loop nest that computes a task's reference.
+def recognise(task: Task, graph: Graph) -> tuple[Program, ...]:
+    """The loop nests that together compute a task's reference: one for each group of outputs that share axes.
 
     Raises:
         ProposeError: an operator or a shape that no expert knows; one sentence with the other ways.
@@ -52,17 +52,17 @@ def recognise(task: Task, graph: Graph) -> Program:
         except ShapeError as error:
             where = node.op or node.name
             raise ProposeError(f"the experts cannot write {where} here, because of {error}; {OTHER_WAYS}") from error
-    outputs: list[Tensor] = []
+    results: list[tuple[TensorArgument, Tensor]] = []
     for ref, argument in zip(graph.outputs, task.outputs, strict=True):
-        results = reader.results[ref.ref]
-        if ref.index >= len(results):
+        made = reader.results[ref.ref]
+        if ref.index >= len(made):
             raise ProposeError(
                 f"the experts do not write result {ref.index} of {graph.node(ref.ref).op}, "
                 f"which output {argument.name!r} is; {OTHER_WAYS}"
             )
-        outputs.append(results[ref.index])
+        results.append((argument, made[ref.index]))
     try:
-        return build_program(reader.builder, task, outputs)
+        return build_programs(reader.builder, results)
     except ShapeError as error:
         raise ProposeError(f"the experts cannot fuse this reference, because of {error}; {OTHER_WAYS}") from error
 
