@@ -42,14 +42,22 @@ params:
   MORE: [0, 3]
 ---*/
 #include <stdint.h>
+#include <time.h>
 
-// Every row once, and MORE percent of them a second time.
+static double now_s() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+// The work, and then MORE percent of the time that it took.
 extern "C" int launch(const float* x, const float* w, float* y, int64_t rows, int64_t cols) {
-  const int64_t total = rows + rows * MORE / 100;
+  const double begun = now_s();
 #pragma omp parallel for schedule(static)
-  for (int64_t at = 0; at < total; at++) {
-    const int64_t row = at % rows;
+  for (int64_t row = 0; row < rows; row++)
     for (int64_t j = 0; j < cols; j++) y[row * cols + j] = x[row * cols + j] * w[j] + x[row * cols + j];
+  const double end = begun + (now_s() - begun) * (1 + MORE / 100.0);
+  while (now_s() < end) {
   }
   return 0;
 }

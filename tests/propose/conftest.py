@@ -117,7 +117,7 @@ class Workshop:
         return self._built[key]
 
     def run(self, kernel: Kernel, job: Job, inputs: Sequence[Any]) -> list[Any]:
-        """Outputs for these inputs; outputs start as NaN or as a pattern."""
+        """Outputs for these inputs; they start as NaN or as a pattern, and nothing may be written beside them."""
         launch = ctypes.CDLL(str(self.build(kernel))).launch
         sizes: dict[str, int] = {}
         words: list[Any] = []
@@ -128,20 +128,32 @@ class Workshop:
             assert value.is_contiguous()
             words.append(ctypes.c_void_p(value.data_ptr()))
             sizes.update({str(axis): int(size) for axis, size in zip(argument.shape, value.shape, strict=True)})
-        outputs = [_poisoned(result) for result in golden(job.reference, inputs, double=False)]
-        words += [ctypes.c_void_p(output.data_ptr()) for output in outputs]
+        outputs = [_Guarded(result) for result in golden(job.reference, inputs, double=False)]
+        words += [ctypes.c_void_p(output.middle.data_ptr()) for output in outputs]
         assert launch(*words, *(ctypes.c_int64(sizes[dim]) for dim in job.task.dims)) == 0
-        return outputs
+        for argument, output in zip(job.task.outputs, outputs, strict=True):
+            assert output.intact(), f"written beside {argument.name}\n{kernel.text}"
+        return [output.middle for output in outputs]
 
 
 def _linked(library: Path) -> list[str]:
     return ["g++", "-shared", "-fopenmp", "-Wl,-z,defs", f"{library}.o", "-o", str(library)]
 
 
-def _poisoned(like: Any) -> Any:
-    if like.is_floating_point():
-        return torch.full(like.shape, math.nan, dtype=like.dtype)
-    return torch.full(like.shape, 1, dtype=like.dtype)
+class _Guarded:
+    """Memory like a tensor's between two guards, each a multiple of a cache line; all of it starts poisoned."""
+
+    _GUARD = 64
+
+    def __init__(self, like: Any) -> None:
+        size = 2 * self._GUARD + like.numel()
+        self._whole = torch.full((size,), math.nan if like.is_floating_point() else 1, dtype=like.dtype)
+        self.middle = self._whole[self._GUARD : size - self._GUARD].view(like.shape)
+
+    def intact(self) -> bool:
+        """Whether the guards are as they were."""
+        guards = torch.cat((self._whole[: self._GUARD], self._whole[-self._GUARD :]))
+        return bool(guards.isnan().all() if guards.is_floating_point() else (guards == 1).all())
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import pytest
 
 from kernelworks.errors import ProposeError
 from kernelworks.propose.experts.ir import Layout
+from kernelworks.propose.experts.recipe import choices_for
 from kernelworks.propose.experts.recognise import recognise
 
 from .conftest import Job, Lambda, make_job
@@ -48,6 +49,25 @@ def test_equal_work_is_done_once() -> None:
     made = job(lambda x: torch.sigmoid(x) * torch.sigmoid(x) + x * torch.sigmoid(x), (6, 8))
     (program,) = recognise(made.task, made.graph)
     assert sum(node.op == "exp" for node in program.nodes) == 1
+
+
+def test_outputs_without_a_common_axis_get_a_nest_each() -> None:
+    made = job(lambda x, y, z: (torch.relu(y), torch.softmax(x + z, -1), y.amax(), z + 1), (6, 8), (6, 8), (8,))
+    elements, rows = recognise(made.task, made.graph)
+    assert [o.argument for o in elements.outputs] == ["out0", "out2"]
+    assert [o.argument for o in rows.outputs] == ["out1", "out3"]
+    assert (elements.layout, rows.layout) == (Layout.FLAT, Layout.ROWS)
+    assert [axis.size for axis in elements.axes] == ["y_0 * y_1"]
+
+
+def test_nests_differ_in_what_they_can_be_vectors_of() -> None:
+    def reference(x: Any, k: Any) -> Any:
+        return torch.softmax(x, -1), k + 3
+
+    made = make_job(reference, {"x": torch.randn(6, 8), "k": torch.ones(6, 8, dtype=torch.int32)})
+    choices = choices_for(recognise(made.task, made.graph), 512)
+    assert [program.knobs["style"][0] for program in choices.programs] == ["vector", "simd"]
+    assert choices.knobs["style"] == ("vector", "simd", "plain")
 
 
 def refusal(made: Job) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernelworks.errors import TaskError
+from kernelworks.evaluate.faults import fault_shim
 from kernelworks.evaluate.judge import Judge
 from kernelworks.evaluate.perturb import VARIANTS
 from kernelworks.evaluate.process import CandidatePool
@@ -103,6 +104,7 @@ def open_bench(judge: Judge, target: Target, settings: Settings, pool: Candidate
     Raises:
         TaskError: a timed case cannot be judged, since its reference is not finite where the exact answer is.
     """
+    fault_shim()  # built now, since a build inside a timing would wait for itself
     policy: Policy = "kernel" if heap == "warm" else "as_called"
     bench = Bench(judge, target, target.hardware(), settings, pool, policy)
     for case in judge.task.cases:

@@ -13,7 +13,6 @@ from kernelworks.evaluate.domain import domain_of
 from kernelworks.evaluate.duel import total_ms
 from kernelworks.evaluate.endings import EndedEvaluation
 from kernelworks.evaluate.evaluation import Evaluation, build_kernel
-from kernelworks.evaluate.faults import fault_shim
 from kernelworks.evaluate.judge import Judge
 from kernelworks.evaluate.opponent import Opponent
 from kernelworks.evaluate.process import CandidatePool
@@ -41,7 +40,6 @@ class Session:
         self._probe = target.probe()
         if not self._probe.usable:
             raise EnvironmentLackError(f"target {target.name}: {self._probe.problem}", mend=self._probe.mend)
-        fault_shim()  # built now, since a build inside a timing would wait for itself
         self._reference = reference
         self._target = target
         self._settings = settings

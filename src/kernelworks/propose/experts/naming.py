@@ -12,10 +12,10 @@ from kernelworks.task.model import Task
 
 PARAM_NAMES = frozenset({"LANES", "UNROLL", "TILE", "BLOCK", "CHUNK", "PREFETCH", "RUN"})
 _USED = frozenset(
-    "INLINE UNROLLED UNROLLED_TILE Lane Vec Bits Mask Native Short Wide Bytes S Body splat select as_bits as_value to_value"
-    " load store stream fence keep sweep widen narrow maximum minimum online_add online_end online_across malloc"
-    " free abort aligned_alloc task tasks pieces start size width tile vectors tail lanes part c u v parts kept_at"
-    " from to splat_wide Half HalfVec".split()
+    "INLINE UNROLLED UNROLLED_TILE Lane Vec Bits Mask Native Short Word Wide Bytes S Body splat select as_bits"
+    " as_value to_value load store stream fence keep sweep widen narrow maximum minimum online_add online_end"
+    " online_across malloc free abort aligned_alloc task tasks pieces start size width tile vectors tail lanes part"
+    " c u v parts kept_at from to splat_wide Half HalfVec".split()
 )
 """Names in ``launch`` and those that it uses."""
 _PATTERNS = re.compile(

@@ -1,8 +1,8 @@
 """From values on atoms to loop nests: order of axes, merging, what is swept, scopes.
 
 Outputs that have an axis in common are computed by one nest; outputs that have none are unrelated, and each group of
-them has a nest of its own. Within a nest, adjacent axes that every tensor treats alike become one loop. Reductions must agree: all within rows over the same
-axes, and what is left of a row over the remaining ones.
+them has a nest of its own. Within a nest, adjacent axes that every tensor treats alike become one loop. Reductions must
+agree: all within rows over the same axes, and what is left of a row over the remaining ones.
 """
 
 from __future__ import annotations

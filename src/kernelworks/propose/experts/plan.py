@@ -291,7 +291,8 @@ class _Nesting:
                     # An output that lacks an axis has less memory than there are values to keep.
                     same = self.nodes[output.node].axes == self.nodes[position].axes == self.everywhere
                     if i >= last_use and same and output.argument not in found.values() and position not in found:
-                        same_type = output.dtype == self.nodes[position].dtype
+                        # Kept as computed: no 16-bit output has room for that.
+                        same_type = output.dtype == compute_dtype(self.nodes[position].dtype)
                         if same_type and output.dtype.is_floating:
                             found[position] = output.argument
         return found
