@@ -207,9 +207,9 @@ def test_a_reference_that_kills_the_judge(folder: Path) -> None:
         ["if len(x) == 64:", f"    {last}", "    os.kill(os.getpid(), signal.SIGSEGV)", "return x * w"]
     )
     with Judge.start(write_task(folder, body), heap="warm", threads=1) as judge:
-        with pytest.raises(EvaluationError, match=r"died during 'prepare' \(signal SIGSEGV\)[^$]*last words"):
+        with pytest.raises(TaskError, match=r"ended during 'prepare' \(signal SIGSEGV\)[^$]*last words"):
             judge.prepare("main", 1, "normal")
-        with pytest.raises(EvaluationError, match="died during 'compare'"):
+        with pytest.raises(EvaluationError, match="ended during 'compare'"):
             judge.compare("main/normal/1", 0)
 
 

@@ -302,7 +302,7 @@ def test_nothing_private_reaches_the_candidate(library: Path, monkeypatch: pytes
         assert running.do("environment") == 0
         text = running.candidate.end().stdout.text
     names = {line.partition("=")[0] for line in text.splitlines()}
-    omp = {"OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND"}
+    omp = {"OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_WAIT_POLICY", "OMP_PROC_BIND"}
     assert names - {"LC_CTYPE"} == {"PATH", "LANG", "HOME", "TMPDIR", "KERNELWORKS_EVALUATION", *omp}
     assert "secret" not in text
     assert "OMP_WAIT_POLICY=passive" in text

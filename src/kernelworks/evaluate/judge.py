@@ -266,7 +266,7 @@ class Judge:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         tail = self.output_tail[-2000:]
         message = f"the judge's process ended during {method!r} ({how})" + (f"; it last said: {tail}" if tail else "")
-        if method in LIMITS_S:
+        if method in LIMITS_S and code != 0:  # with 0 it ended because this side closed the connection
             return TaskError(
                 message, mend="the task's own code ran there: it must not exit, crash or use up the memory"
             )
