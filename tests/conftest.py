@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,16 @@ SHARED_CACHES = ("cache", "inductor")
 def shared_caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Builds and probes by content: sharing them changes no result and saves minutes."""
     return tmp_path_factory.mktemp("caches")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hears_interrupts() -> Generator[None]:
+    """A shell starts what it runs in the background deaf to Ctrl-C, and every process below inherits that."""
+    found = signal.getsignal(signal.SIGINT)
+    if found is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, found)
 
 
 @pytest.fixture(autouse=True)
