@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Installs what is missing of the system's side: a C++ compiler and make. Does nothing where all is there.
+# Installs what is missing of the system's side: a C++ compiler, make, and bubblewrap, which confines kernels. Does
+# nothing where all is there.
 set -euo pipefail
 
-declare -A package_of=([g++]=g++ [make]=make)
+declare -A package_of=([g++]=g++ [make]=make [bwrap]=bubblewrap)
 missing=()
 for command in "${!package_of[@]}"; do
     command -v "$command" >/dev/null || missing+=("${package_of[$command]}")

@@ -37,4 +37,5 @@ def kernelworks_home(
         (shared_caches / name).mkdir(exist_ok=True)
         (home / name).symlink_to(shared_caches / name, target_is_directory=True)
     monkeypatch.setenv("KERNELWORKS_HOME", str(home))
+    monkeypatch.setenv("KERNELWORKS_ON_LOAD", "mark")  # tests share the machine with each other
     return home

@@ -12,6 +12,7 @@ The tree, by the layer that raises it and the exit code of the command line::
     ├── ProposeError                      2   no proposer can work on this task
     ├── StoreError                        2   a run folder or database cannot be used
     ├── EnvironmentLackError              3   a compiler, a wheel or a device is missing
+    │   └── DoesNotFitError               3   a task needs more memory than is left
     ├── EvaluationError                   5   the harness (not the candidate) failed
     └── InterruptedRunError               4   stopped before the end; resumable
 
@@ -106,6 +107,16 @@ class EnvironmentLackError(KernelworksError):
 
     kind = "environment"
     exit_code = 3
+
+
+class DoesNotFitError(EnvironmentLackError):
+    """A task needs more memory than is left; ``figures`` has the estimate, in bytes by name, where there is one."""
+
+    kind = "does_not_fit"
+
+    def __init__(self, message: str, figures: dict[str, int] | None = None, *, mend: str = "") -> None:
+        super().__init__(message, mend=mend)
+        self.figures = figures or {}
 
 
 class EvaluationError(KernelworksError):

@@ -23,7 +23,7 @@ def test_json_has_the_documented_fields() -> None:
     answer = json.loads(json.dumps(sample_result(4.0).as_json(), allow_nan=False))
     documented = {"run", "status", "evaluations", "stopped_by", "target", "device", "best", "failures"}
     assert documented <= set(answer)
-    best = "kernel path params flags speedup speedup_low speedup_high time_ms roofline baselines".split()
+    best = "kernel path params flags speedup speedup_low speedup_high time_ms roofline roofline_detail baselines".split()
     assert set(best) <= set(answer["best"])
     for baseline in answer["best"]["baselines"]:
         assert {"name", "time_ms", "speedup", "speedup_low", "speedup_high"} <= set(baseline)
@@ -33,7 +33,7 @@ def test_json_has_the_documented_fields() -> None:
 def test_verdict_line_has_every_documented_field(verdict: Verdict) -> None:
     documented = (
         "kernel path status decision speedup speedup_low speedup_high time_ms contract params host_ms coverage"
-        " roofline cache sandbox baselines findings dropped_families"
+        " roofline roofline_detail cache sandbox sandbox_lacks baselines findings dropped_families"
     ).split()
     assert set(documented) <= set(verdict_line(verdict))
     assert "comparisons" not in verdict_line(verdict)

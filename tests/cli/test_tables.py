@@ -6,9 +6,8 @@ import pytest
 from rich.console import Console
 from support.results import sample_result
 
-from kernelworks.app.results import DoctorReport, OptimizeResult, RunSummary
+from kernelworks.app.results import DoctorReport, OptimizeResult, RunSummary, TargetReport
 from kernelworks.cli.tables import doctor_table, result_parts, runs_table, show_result
-from kernelworks.targets.base import Probe
 
 
 def shown(*parts: object) -> str:
@@ -30,7 +29,7 @@ def test_every_baseline_stands_under_both_policies() -> None:
     assert "torch.compile" in text
     assert "winner: runs/rms_norm/best.cpp" in text
     assert "report: runs/rms_norm/report.html" in text
-    assert "of the memory-bandwidth floor" in text
+    assert "of the memory bound" in text
     assert "wrong 3, build_error 1" in text
     assert "nothing was faster" not in text
 
@@ -73,8 +72,8 @@ def test_runs_are_listed() -> None:
 def test_the_doctor_says_what_is_missing() -> None:
     report = DoctorReport(
         targets={
-            "cpp": Probe(usable=True, device="Example CPU", versions={"g++": "12.2.0"}),
-            "other": Probe(usable=False, problem="no compiler found", mend="install g++"),
+            "cpp": TargetReport(usable=True, device="Example CPU", versions={"g++": "12.2.0"}),
+            "other": TargetReport(usable=False, problem="no compiler found", mend="install g++"),
         }
     )
     text = shown(doctor_table(report))

@@ -130,6 +130,27 @@ def test_closing_ends_builds_in_flight_and_those_that_wait(tmp_path: Path) -> No
         engine.close()
 
 
+@pytest.mark.timeout(100)
+def test_closing_does_not_wait_for_a_kernel_that_hangs(tmp_path: Path) -> None:
+    patient = SETTINGS.model_copy(update={"call_timeout_s": 600.0})
+    engine = LocalEngine(Session(write_task(tmp_path, HORNER), CppTarget(), patient), build_workers=1)
+    hanging = kernel("for (volatile int i = 0;; i = i + 1) {}" + RIGHT)
+    engine.submit(Job(number=1, kind="evaluate", kernel=hanging))
+    try:
+        wait_for(lambda: any(_ticks(pid) > 50 for pid in running("child.py")))
+    finally:
+        engine.close()
+    assert running("child.py") == running("judge_server") == []
+    assert engine.collect(0.0) == []
+
+
+def _ticks(pid: int) -> int:
+    """Processor time of a process, in hundredths of a second."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
+    return 0
+
+
 class Vanishing(CppTarget):
     """A compiler that is uninstalled once it has built a kernel."""
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.candidates import SOURCE, Bench, bench, build
+from support.deeds import need_bubblewrap
 from support.evaluations import HORNER, MIXED, bench_on, write_task
 
 from kernelworks.evaluate.bench import Bench as EvaluationBench
+from kernelworks.evaluate.sandbox import UNCONFINED, Sandbox
 
 
 @pytest.fixture
@@ -19,6 +22,14 @@ def library(shared_caches: Path) -> Path:
         folder.mkdir()
         build(SOURCE.read_text(), folder)
     return folder / "library.so"
+
+
+@pytest.fixture(params=["none", "bubblewrap"])
+def loose(request: pytest.FixtureRequest) -> Sandbox:
+    """Without filters of system calls, so that a candidate gets as far as the supervisor."""
+    if request.param == "none":
+        return UNCONFINED
+    return replace(need_bubblewrap(), filters=False)
 
 
 @pytest.fixture

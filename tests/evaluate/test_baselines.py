@@ -30,7 +30,7 @@ def test_a_numpy_reference_is_its_own_anchor() -> None:
     baselines = Baselines(reference_of(loaded))
     assert baselines.names().names == ("reference",)
     baselines.warm("reference", state)
-    timed = baselines.time("reference", state, 5, 1 << 20)
+    timed = baselines.time("reference", [state] * 5, 1 << 20)
     assert len(timed.elapsed_ns) == len(timed.page_faults) == 5
     assert min(timed.elapsed_ns) > 0
     state.close()
@@ -48,7 +48,7 @@ def test_baselines_read_the_shared_inputs() -> None:
     baselines = Baselines(reference_of(loaded))
     baselines.warm("reference", state)
     view(state.shared["x"], DType.FLOAT32)[0] = 12345
-    baselines.time("reference", state, 1, 0)
+    baselines.time("reference", [state], 0)
     assert seen[-1] == 12345
     state.close()
 
@@ -65,7 +65,8 @@ def test_inputs_changed_in_place_are_restored_before_every_call() -> None:
     seen.clear()
     baselines = Baselines(reference_of(loaded))
     baselines.warm("reference", state)
-    baselines.time("reference", state, 3, 0)
+    for _ in range(3):
+        baselines.time("reference", [state], 0)
     assert len(seen) > 3
     assert set(seen) == {float(state.drawn[1][0])}
     assert np.array_equal(view(state.lanes[0]["y"], DType.FLOAT32), state.drawn[1]), "a candidate's input is untouched"
@@ -79,11 +80,11 @@ def test_unknown_and_cold_baselines_are_refused() -> None:
     with pytest.raises(EvaluationError, match="expected one of reference, found 'eager'"):
         baselines.warm("eager", state)
     with pytest.raises(EvaluationError, match="expected it warm"):
-        baselines.time("reference", state, 1, 0)
+        baselines.time("reference", [state], 0)
     baselines.warm("reference", state)
     baselines.forget(state.key)
     with pytest.raises(EvaluationError, match="expected it warm"):
-        baselines.time("reference", state, 1, 0)
+        baselines.time("reference", [state], 0)
     state.close()
 
 

@@ -10,19 +10,14 @@ from support.evaluations import MIXED_RIGHT, RIGHT, SETTINGS, kernel, mixed_kern
 
 from kernelworks.evaluate.bench import Bench
 from kernelworks.evaluate.checks import (
-    IN_PLACE_CALLS,
-    MOST_CALLS,
-    Batch,
     candidate_faults,
     check_answers,
-    check_clock,
     check_company,
     check_float_mode,
-    doubt_claim,
 )
 from kernelworks.evaluate.endings import EndedEvaluation
 from kernelworks.evaluate.process import Candidate
-from kernelworks.evaluate.sides import ClockError, FailedCallError
+from kernelworks.evaluate.sides import FailedCallError
 from kernelworks.kernel.model import Kernel
 from kernelworks.kernel.verdict import Finding, Status
 from kernelworks.targets.base import Artefact
@@ -43,7 +38,7 @@ def ending(bench: Bench, body: str) -> EndedEvaluation:
 
 
 def test_a_right_kernel_passes_every_case(mixed_bench: Bench) -> None:
-    assert {c.prepared.case for c in mixed_bench.checks} == {"small"}
+    assert "small" in {c.prepared.case for c in mixed_bench.checks}
     assert all(c.prepared.two_fills for c in (*mixed_bench.checks, *mixed_bench.timed))
     with mixed_bench.pool.start(library(mixed_bench, mixed_kernel(MIXED_RIGHT))) as candidate:
         check_answers(candidate, [*mixed_bench.checks, *mixed_bench.timed], mixed_bench.judge, LONG_S)
@@ -80,74 +75,12 @@ def test_several_problems_of_a_case_are_told_together(mixed_bench: Bench) -> Non
     assert [f.evidence["tensor"] for f in ended.findings] == ["y", "count"]
 
 
-SPIN = """
-auto spin = [](double seconds) {
-  timespec begun, now;
-  clock_gettime(CLOCK_MONOTONIC, &begun);
-  do clock_gettime(CLOCK_MONOTONIC, &now);
-  while (now.tv_sec - begun.tv_sec + 1e-9 * (now.tv_nsec - begun.tv_nsec) < seconds);
-};
-"""
-
-
 @pytest.fixture
 def right(horner_bench: Bench) -> Iterator[Candidate]:
     with horner_bench.pool.start(library(horner_bench, kernel(RIGHT))) as candidate:
         for case in horner_bench.timed:
             case.bind(candidate)
         yield candidate
-
-
-def test_an_honest_clock_is_believed(horner_bench: Bench, right: Candidate) -> None:
-    case, judge = horner_bench.timed[0], horner_bench.judge
-    host_ms = check_clock(right, case, judge, LONG_S)
-    assert host_ms > 0
-    assert doubt_claim(right, case, judge, 1000.0, 1, LONG_S) is None
-
-
-def test_slow_calls_make_short_batches_within_their_own_limit(horner_bench: Bench) -> None:
-    slow = f"{SPIN} spin(0.12);" + RIGHT
-    with horner_bench.pool.start(library(horner_bench, kernel(slow, head="#include <time.h>"))) as candidate:
-        horner_bench.timed[0].bind(candidate)
-        check_clock(candidate, horner_bench.timed[0], horner_bench.judge, 0.2)
-        found = doubt_claim(candidate, horner_bench.timed[0], horner_bench.judge, 1.0, 2, 0.2)
-    assert found is not None
-    assert found.evidence["calls"] == 2
-    assert found.evidence["measured_ms"] > 240
-    assert found.message.endswith("its process says 2 ms (case main, normal inputs)")
-
-
-def test_a_batch_that_waited_for_its_turn_accuses_nobody(horner_bench: Bench) -> None:
-    """Sleeping stands for a busy machine: wall time passes, no work is done."""
-    with horner_bench.pool.start(library(horner_bench, kernel("usleep(60000);" + RIGHT))) as candidate:
-        horner_bench.timed[0].bind(candidate)
-        assert doubt_claim(candidate, horner_bench.timed[0], horner_bench.judge, 1.0, 1, LONG_S) is None
-
-
-def test_a_call_that_fails_in_a_batch_ends_the_evaluation(horner_bench: Bench) -> None:
-    text = "static int calls; if (++calls > 5) return 6;" + RIGHT
-    with horner_bench.pool.start(library(horner_bench, kernel(text))) as candidate:
-        horner_bench.timed[0].bind(candidate)
-        with pytest.raises(EndedEvaluation) as caught:
-            check_clock(candidate, horner_bench.timed[0], horner_bench.judge, LONG_S)
-    assert caught.value.status is Status.CRASHED
-    assert caught.value.findings[0].evidence == {"returned": 6, "case": "main, normal inputs"}
-
-
-def test_batches_that_change_their_inputs_are_short(mixed_bench: Bench) -> None:
-    body = f"static int calls; if (++calls > {1 + 5 * IN_PLACE_CALLS}) return 1;" + MIXED_RIGHT
-    assert IN_PLACE_CALLS < MOST_CALLS
-    with mixed_bench.pool.start(library(mixed_bench, mixed_kernel(body))) as candidate:
-        mixed_bench.timed[0].bind(candidate)
-        check_clock(candidate, mixed_bench.timed[0], mixed_bench.judge, LONG_S)
-
-
-def test_batches_have_slack_for_the_calls_themselves() -> None:
-    assert Batch(calls=100, said_ms=10.0, measured_ms=13.4, cpu_ms=0).agrees(10.0, 0.05)
-    assert not Batch(calls=100, said_ms=10.0, measured_ms=13.6, cpu_ms=0).agrees(10.0, 0.05)
-    assert Batch(calls=100, said_ms=10.0, measured_ms=99.0, cpu_ms=50).worked(10.0, 2, 0.5)
-    assert not Batch(calls=100, said_ms=10.0, measured_ms=99.0, cpu_ms=60).worked(10.0, 2, 0.5)
-    assert not Batch(calls=100, said_ms=10.0, measured_ms=99.0, cpu_ms=40).worked(10.0, 1, 0.5)
 
 
 def test_company_and_mode_of_a_quiet_candidate(right: Candidate) -> None:
@@ -169,13 +102,10 @@ def test_an_openmp_pool_is_allowed_and_nothing_beyond(horner_bench: Bench) -> No
     assert caught.value.findings == (Finding(kind="leftover_thread", message=message),)
 
 
-@pytest.mark.parametrize(
-    ("error", "status"), [(FailedCallError(3), Status.CRASHED), (ClockError(1, 0.0, 2.0), Status.DISHONEST)]
-)
-def test_only_what_candidates_do_ends_an_evaluation(error: Exception, status: Status) -> None:
+def test_only_what_candidates_do_ends_an_evaluation() -> None:
     with pytest.raises(EndedEvaluation) as caught, candidate_faults("main"):
-        raise error
-    assert caught.value.status is status
+        raise FailedCallError(3)
+    assert caught.value.status is Status.CRASHED
     assert caught.value.findings[0].message.endswith("(case main)")
     with pytest.raises(ZeroDivisionError), candidate_faults("main"):
         _ = 1 / 0

@@ -205,7 +205,12 @@ def test_a_write_past_the_end_is_reported() -> None:
         file.write(bytes([before[0] ^ 0xFF]))
     report = compare(state, 1)
     assert kinds(report) == ["out_of_bounds"]
-    assert report.problems[0].evidence == {"side": "after", "distance_bytes": 0}
+    assert report.problems[0].evidence == {
+        "access": "write",
+        "side": "after",
+        "distance_bytes": 0,
+        "changed_bytes": 1,
+    }
     assert not compare(state, 1).problems, "canaries are whole again"
     state.close()
 
@@ -246,6 +251,14 @@ def centred(x: NDArray[Any]) -> NDArray[Any]:
     return x - x.mean(-1, keepdims=True)
 
 
+def root_of_centred(x: NDArray[Any]) -> NDArray[Any]:
+    return np.sqrt(centred(x))
+
+
+def above_mean(x: NDArray[Any]) -> NDArray[Any]:
+    return x >= x.mean(-1, keepdims=True)
+
+
 def not_finite(x: NDArray[Any]) -> NDArray[Any]:
     return np.sqrt(-1 - x * x)
 
@@ -254,24 +267,32 @@ def not_finite(x: NDArray[Any]) -> NDArray[Any]:
     ("function", "family", "reason"),
     [
         (overflowing, "wide", "disagree about what is finite"),
-        (centred, "constant", "hangs on the rounding"),
+        (root_of_centred, "constant", "what is finite hangs on the rounding"),
+        (above_mean, "constant", "the answer hangs on the rounding"),
         (not_finite, "wide", "elements are finite"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_families_that_cannot_judge_are_dropped(function: Any, family: str, reason: str) -> None:
-    task = numpy_task(function, [tensor("x", "m", "n")], [tensor("y", "m", "n")], {"m": 8, "n": 64})
+    dtype = DType.BOOL if function is above_mean else DType.FLOAT32
+    task = numpy_task(function, [tensor("x", "m", "n")], [tensor("y", "m", "n", dtype=dtype)], {"m": 8, "n": 64})
     with pytest.raises(DroppedFamilyError, match=reason):
         prepared(task, family)
 
 
-def test_index_outputs_drop_families_with_ties() -> None:
+def test_a_family_that_changes_nothing_is_dropped() -> None:
+    i = tensor("x", "n", dtype=DType.INT32)
+    task = numpy_task(lambda x: x + x, [i], [tensor("y", "n", dtype=DType.INT32)], {"n": 64})
+    with pytest.raises(DroppedFamilyError, match="no floating input"):
+        prepared(task, "wide")
+
+
+def test_ties_drop_families_for_indices_of_which_there_is_no_trace() -> None:
     output = tensor("y", "m", dtype=DType.INT64)
     task = numpy_task(lambda x: x.argmax(-1), [tensor("x", "m", "n")], [output], {"m": 8, "n": 64})
     prepared(task, "wide").close()
-    for family in ("integers", "constant"):
-        with pytest.raises(DroppedFamilyError, match="undetermined"):
-            prepared(task, family)
+    with pytest.raises(DroppedFamilyError, match="hangs on the rounding"):
+        prepared(task, "constant")
 
 
 def test_a_reference_that_raises_is_the_tasks_fault_on_its_own_draw_alone() -> None:
@@ -301,3 +322,59 @@ def test_results_of_another_shape_are_refused() -> None:
 def test_a_plane_of_complex_numbers_is_real() -> None:
     values = np.array([[1 + 2j, 3 + 4j]], np.complex64)
     assert plane(values, DType.COMPLEX64).tolist() == [1, 2, 3, 4]
+
+
+def test_compensated_sums_make_nan_of_an_infinity() -> None:
+    golden = np.array([np.inf, -np.inf, np.nan, 1.0])
+    found = np.array([np.nan, np.nan, np.nan, 1.0], np.float32)
+    assert figures(found, golden).mask_mismatches == 2
+    lenient = compare_floats(found, golden, DType.FLOAT32, BOUND, 0x7FC12345, nan_for_infinity=True)
+    assert lenient.mask_mismatches == 0
+    swapped = np.array([-np.inf, 0.0, np.inf, np.nan], np.float32)
+    seen = compare_floats(swapped, golden, DType.FLOAT32, BOUND, 0x7FC12345, nan_for_infinity=True)
+    assert seen.mask_mismatches == 4
+
+
+def test_errors_of_subnormal_numbers_do_not_vanish_when_squared() -> None:
+    golden = np.full(64, 2.0**-1060)
+    error, _ = reference_error(np.zeros(64), golden, DType.FLOAT64)
+    assert error.rms == error.golden_rms == 2.0**-1060
+    state = doubling(DType.FLOAT64)
+    state.close()
+    loaded = numpy_task(
+        double_it, [tensor("x", "n", dtype=DType.FLOAT64)], [tensor("y", "n", dtype=DType.FLOAT64)], {"n": 256}
+    )
+    state = prepared(loaded, "denormal")
+    right = double_it(state.drawn[0])
+    assert not answered(state, right).problems
+    assert kinds(answered(state, np.where(np.abs(right) < 2.0**-1022, 0, right))) == ["values"]
+    state.close()
+
+
+def product(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+    return x @ y
+
+
+def mean(x: NDArray[Any]) -> NDArray[Any]:
+    return x.mean(-1)
+
+
+@pytest.mark.parametrize("tolerance", [None, 0.1])
+def test_sums_and_products_of_integers_are_exact_unless_the_task_says_otherwise(tolerance: float | None) -> None:
+    inputs = [tensor("x", "m", "k"), tensor("y", "k", "n")]
+    sizes = {"m": 8, "k": 4096, "n": 8}
+    state = prepared(numpy_task(product, inputs, [tensor("z", "m", "n")], sizes, tolerance=tolerance), "integers")
+    assert state.golden[0].exact == (tolerance is None)
+    assert np.abs(state.golden[0].values).max() > 1000
+    poison(state, 0, 0, np.random.default_rng(0))
+    answer = state.golden[0].values.astype(np.float32)
+    answer[3] = np.nextafter(answer[3], np.float32(np.inf))
+    view(state.lanes[0]["z"], DType.FLOAT32)[...] = answer
+    assert bool(compare(state, 0).problems) == (tolerance is None)
+    state.close()
+
+
+def test_what_divides_is_not_exact_on_integers() -> None:
+    state = prepared(numpy_task(mean, [tensor("x", "m", "n")], [tensor("y", "m")], {"m": 8, "n": 100}), "integers")
+    assert not state.golden[0].exact
+    state.close()

@@ -5,7 +5,8 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from support.evaluations import MIXED_RIGHT, RIGHT, SLOW, kernel, mixed_kernel
+from support.clock import AT_WORK, settle_kernel
+from support.evaluations import MIXED_RIGHT, RIGHT, SLOW, bench_on, kernel, mixed_kernel, write_task
 
 from kernelworks.evaluate.bench import Bench
 from kernelworks.evaluate.duel import Duel, RivalFailedError, Tied, combine, decide, total_ms
@@ -98,7 +99,7 @@ def test_cases_that_count_by_their_total(mixed_bench: Bench) -> None:
 
 
 def test_in_place_answers_are_checked_on_the_clock(mixed_bench: Bench) -> None:
-    lazy = "static int calls; if (++calls > 16) return 0;" + MIXED_RIGHT
+    lazy = "static int calls; if (rows * cols == 180000 && ++calls > 20) return 0;" + MIXED_RIGHT
     verdict = Evaluation(mixed_bench, mixed_kernel(lazy)).run(None)
     assert verdict.status is Status.DISHONEST, verdict.findings
 
@@ -141,3 +142,17 @@ def test_a_rival_that_fails_is_told_from_the_candidate(horner_bench: Bench) -> N
         Duel(horner_bench, candidate).against_kernel("good", rival)
     assert caught.value.status is Status.CRASHED
     assert "case main, normal inputs, during time" in caught.value.findings[0].message
+
+
+def test_honest_threads_contradict_no_clock_and_a_slower_copy_is_found(module_home: Path, tmp_path: Path) -> None:
+    """The short form of ``proofs/test_clock.py``."""
+    with bench_on(write_task(tmp_path, AT_WORK.replace("rows=1024", "rows=256"))) as bench:
+        same, slower = (bench.target.build(bench.task, settle_kernel(more)) for more in (0, 300))
+        assert isinstance(same, Artefact) and isinstance(slower, Artefact)
+        for candidate, decision in ((same, None), (slower, Decision.SLOWER)):
+            with bench.pool.start(candidate.path) as mine, bench.pool.start(same.path) as theirs:
+                duel = Duel(bench, mine)
+                (found,) = duel.against_kernel("rival", theirs)
+            assert duel.doubts == [] and duel.voids == []
+            assert found.calls == 1 and duel.host_ms > 0
+            assert decision in (None, found.decision)

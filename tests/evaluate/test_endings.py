@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+import json
+import math
 import signal
 
 import pytest
 
-from kernelworks.evaluate.endings import ending_of, left_behind, load_findings, loudness
+from kernelworks.evaluate.endings import above_peak, ending_of, last_deeds, left_behind, loudness, problem_finding
 from kernelworks.evaluate.faults import Fault
-from kernelworks.evaluate.load import Load
 from kernelworks.evaluate.process import CandidateEndedError, CandidateLoadError, CandidateRefusedError
 from kernelworks.evaluate.records import CaseProblem
-from kernelworks.evaluate.sides import ClockError, FailedCallError, StaleAnswerError
+from kernelworks.evaluate.sides import FailedCallError, StaleAnswerError
 from kernelworks.evaluate.supervision import Cause, Exit, Output
-from kernelworks.kernel.verdict import Status
+from kernelworks.kernel.roofline import CaseBound
+from kernelworks.kernel.verdict import Comparison, Decision, Status
 
 
 def ended(ending: Exit, case: str = "odd, wide inputs") -> tuple[Status, list[str], str]:
@@ -42,6 +44,20 @@ def test_a_signal_on_a_guard_page_is_a_wrong_answer() -> None:
     status, kinds, message = ended(Exit(Cause.SIGNALLED, signal=signal.SIGSEGV, fault=fault))
     assert (status, kinds) == (Status.WRONG, ["out_of_bounds"])
     assert message.startswith("out of bounds: ") and "y" in message
+
+
+def test_a_forbidden_call_is_dishonest() -> None:
+    found = ended(Exit(Cause.SIGNALLED, signal=signal.SIGSYS, call="socket"))
+    assert found[:2] == (Status.DISHONEST, ["forbidden_call"])
+    assert found[2].startswith("tried the system call socket, which a kernel has no use for (case")
+    nameless = ended(Exit(Cause.SIGNALLED, signal=signal.SIGSYS, call=""))
+    assert nameless[2].startswith("tried a system call that a kernel has no use for (case")
+
+
+def test_last_deeds_are_dishonest_though_every_answer_came() -> None:
+    assert last_deeds(Exit(Cause.FINISHED)) == ()
+    assert [f.kind for f in last_deeds(Exit(Cause.FORGED, file_count=1))] == ["forged", "files"]
+    assert [f.kind for f in last_deeds(Exit(Cause.SIGNALLED, signal=signal.SIGSYS, call="fork"))] == ["forbidden_call"]
 
 
 def test_outside_a_case_none_is_named() -> None:
@@ -87,9 +103,19 @@ def test_calls_that_went_wrong() -> None:
         Status.CRASHED,
         "launch returned -1, expected 0 (case main)",
     )
-    clock = ending_of(ClockError(8, 0.25, 12.5), "main")
-    assert (clock.status, clock.findings[0].kind) == (Status.DISHONEST, "clock")
-    assert clock.findings[0].message == "calls: 8, which took 12.5 ms; its process says 0.25 ms (case main)"
+
+
+def test_findings_hold_no_number_that_json_lacks() -> None:
+    evidence = {"worst": math.nan, "limits": (1.0, math.inf), "where": {"from": -math.inf, "dim": "n"}}
+    problem = CaseProblem(kind="values", tensor="y", message="y", evidence=evidence)
+    found = problem_finding(problem, "main")
+    assert json.loads(json.dumps(found.model_dump(mode="json"), allow_nan=False))["evidence"] == {
+        "tensor": "y",
+        "case": "main",
+        "worst": "nan",
+        "limits": [1.0, "inf"],
+        "where": {"from": "-inf", "dim": "n"},
+    }
 
 
 def test_a_library_that_does_not_load_and_a_process_that_refuses() -> None:
@@ -102,9 +128,35 @@ def test_a_library_that_does_not_load_and_a_process_that_refuses() -> None:
     assert load.findings[0].message == "undefined symbol: f"
 
 
-def test_other_work_is_told_from_a_fifth_of_a_core_on() -> None:
-    assert load_findings(Load(foreign_cores=0.2, steal_cores=0.0)) == ()
-    busy, taken = load_findings(Load(foreign_cores=0.63, steal_cores=0.25))
-    assert (busy.kind, taken.kind) == ("foreign_load", "steal")
-    assert "0.63 cores" in busy.message and busy.evidence == {"cores": 0.63}
-    assert "0.25 cores" in taken.message
+def test_a_kernel_above_the_peak_is_told_and_not_accused() -> None:
+    bound = CaseBound(
+        case="main",
+        binds="arithmetic",
+        bound_ms=4.0,
+        memory_ms=1.0,
+        arithmetic_ms=4.0,
+        floor_ms=1.0,
+        bytes_moved=1,
+        bytes_shown=1,
+        level="memory",
+        bandwidth_gbs=1.0,
+        operations=12345,
+    )
+    comparison = Comparison(
+        opponent="eager",
+        policy="kernel",
+        case="main",
+        time_ms=3.0,
+        opponent_time_ms=9.0,
+        ratio=3.0,
+        ratio_low=2.9,
+        ratio_high=3.1,
+        decision=Decision.FASTER,
+        blocks=12,
+        cache="cold",
+    )
+    (finding,) = above_peak([bound], [comparison])
+    assert finding.kind == "above_peak"
+    assert "at least 4 ms" in finding.message
+    assert finding.evidence == {"time_ms": 3.0, "arithmetic_ms": 4.0, "operations": 12345}
+    assert above_peak([bound], [comparison.model_copy(update={"time_ms": 4.1})]) == ()

@@ -9,55 +9,86 @@ import pytest
 from support.candidates import on_x86
 from support.evaluations import RIGHT, SLOW, kernel
 
+from kernelworks.evaluate import trial
 from kernelworks.evaluate.bench import Bench
 from kernelworks.evaluate.evaluation import Evaluation
 from kernelworks.evaluate.opponent import Opponent
+from kernelworks.evaluate.settings import OnLoad
+from kernelworks.evaluate.sides import BoundCase, Overhead
+from kernelworks.kernel.hardware import Bandwidth, Hardware
 from kernelworks.kernel.model import Kernel, Params
 from kernelworks.kernel.verdict import Decision, Finding, Status, Verdict
+from kernelworks.targets.cpp import CppTarget
 
-STAGES = ["static", "build", "check", "clock", "time"]
-FAKE_CLOCK = """
-#include <dlfcn.h>
+STAGES = ["static", "build", "check", "time"]
+SPIN = """
 #include <time.h>
+static long long now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+static void spin_ms(double ms) {
+  const long long end = now_ns() + (long long)(ms * 1e6);
+  while (now_ns() < end) {}
+}
+"""
+FAKE_CLOCK = (
+    SPIN
+    + """
+#include <dlfcn.h>
 typedef void* (*Named)(const char*);
 typedef void* (*Attribute)(void*, const char*);
 typedef int (*Ensure)();
 typedef void (*Release)(int);
 typedef void* (*FromLong)(long long);
 static void* symbol(const char* name) { return dlsym(RTLD_DEFAULT, name); }
-static FromLong from_long;
-static long long last, left;
-static bool lies;
-static long long real_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-static void* fake_ns(void*, void*) {
-  const long long now = real_ns();
-  last = lies && now - left < 1000000 ? last + (now - last) / DIVISOR : now;
-  lies = false;
-  return from_long(last);
-}
-static void spin_ms(double ms) {
-  const long long end = real_ns() + (long long)(ms * 1e6);
-  while (real_ns() < end) {}
-}
+static void* standing_ns(void*, void*) { return ((FromLong)symbol("PyLong_FromLongLong"))(1); }
 static void patch_clock() {
   static bool done = false;
   if (done) return;
   done = true;
-  last = real_ns();
-  from_long = (FromLong)symbol("PyLong_FromLongLong");
   const int state = ((Ensure)symbol("PyGILState_Ensure"))();
   void* module = ((Named)symbol("PyImport_ImportModule"))("time");
-  void** function = (void**)((Attribute)symbol("PyObject_GetAttrString"))(module, "perf_counter_ns");
-  void** method = (void**)function[2];  // the definition: its second field is the code
-  method[1] = (void*)fake_ns;
+  const char* names[] = {"perf_counter_ns", "monotonic_ns", "time_ns"};
+  for (const char* name : names) {
+    void** function = (void**)((Attribute)symbol("PyObject_GetAttrString"))(module, name);
+    void** method = (void**)function[2];  // the definition: its second field is the code
+    method[1] = (void*)standing_ns;
+  }
   ((Release)symbol("PyGILState_Release"))(state);
 }
 """
-"""Replaces the clock of the process that calls ``launch``, as any code there can."""
+)
+"""Replaces the clocks of the process that calls ``launch``, as any code there can."""
+EARLY = (
+    SPIN
+    + """
+#include <string.h>
+#include <sys/syscall.h>
+static volatile unsigned* bell() {
+  static volatile unsigned* found = nullptr;
+  static bool looked = false;
+  if (!looked) {
+    looked = true;
+    char line[4096];
+    FILE* maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps))
+      if (strstr(line, "kernelworks-doorbell")) found = (volatile unsigned*)strtoul(line, nullptr, 16);
+    if (maps) fclose(maps);
+  }
+  return found;
+}
+static void answer() {
+  volatile unsigned* page = bell();
+  if (!page) return;
+  page[17] = 0;
+  page[16] = page[0];
+  syscall(SYS_futex, page + 16, 1, 1, nullptr, nullptr, 0);
+}
+"""
+)
+"""Answers the doorbell on its own."""
 
 TRAP_AT_LOAD = "__attribute__((constructor)) static void trap() { __builtin_trap(); }"
 FLUSH_TO_ZERO = "__attribute__((constructor)) static void mode() { __builtin_ia32_ldmxcsr(0x9fc0); }"
@@ -108,7 +139,7 @@ DEEDS = {
     "trap": Deed("__builtin_trap();", Status.CRASHED, "signalled", ("case odd, normal inputs",)),
     "exit": Deed("exit(0);", Status.CRASHED, "exited", ("left with exit code 0",)),
     "non-zero": Deed("return 3;", Status.CRASHED, "returned", ("launch returned 3, expected 0 (case odd",)),
-    "non-zero later": Deed("static int c; if (c++ > 12) return 4;" + RIGHT, Status.CRASHED, "returned", ("main",)),
+    "non-zero later": Deed("static int c; if (n > 9999 && c++ > 20) return 4;" + RIGHT, Status.CRASHED, "returned"),
     "undefined symbol": Deed("missing();", Status.BUILD_ERROR, "build", ("missing",), "extern void missing();"),
     "trap at load": Deed(RIGHT, Status.CRASHED, "signalled", ("during load",), TRAP_AT_LOAD),
     "hang": Deed("for (volatile int i = 0;; i = i) {}", Status.TIMED_OUT, "timed_out", ("still running at its time",)),
@@ -133,7 +164,7 @@ DEEDS = {
         params={"B": 3},
     ),
     "needs": Deed(RIGHT, Status.UNSUPPORTED, "needs", ("needs sm_90a, which",), front="needs: [sm_90a]"),
-    "daemon": dishonest(RIGHT + "if (fork() == 0) { setsid(); sleep(1000); }", "leftover_process"),
+    "daemon": dishonest(RIGHT + "if (fork() == 0) { setsid(); sleep(1000); }", "forbidden_call", "system call clone"),
     "thread": dishonest(RIGHT + "start();", "leftover_thread", "after the calls, expected at most 2", head=THREAD),
     "thread at load": dishonest(
         RIGHT,
@@ -141,11 +172,11 @@ DEEDS = {
         "2 threads before any call, expected at most 1",
         head=THREAD + "__attribute__((constructor)) static void early() { start(); }",
     ),
-    "kills its parent": dishonest("kill(getppid(), SIGKILL); sleep(1);", "supervisor_lost", head="#include <signal.h>"),
+    "kills its parent": dishonest("kill(getppid(), SIGKILL); sleep(1);", "forbidden_call", head="#include <signal.h>"),
     "forged answer": dishonest('for (int i = 0; i < 64; i++) if (write(i, "{}", 2) < 0) continue;' + RIGHT, "forged"),
-    "file": dishonest(RIGHT + 'fclose(fopen("left.txt", "w"));', "files", "files were written: left.txt (1 in all)"),
+    "file": dishonest(RIGHT + 'fclose(fopen("left.txt", "w"));', "forbidden_call", "system call openat"),
     "stale": dishonest(
-        "static int c; if (c++ > 12) return 0;" + RIGHT, "unwritten", "rewritten between timed calls", "main"
+        "static int c; if (n > 9999 && c++ > 20) return 0;" + RIGHT, "unwritten", "rewritten between timed", "main"
     ),
     "old answer": dishonest(
         "if (n < 65536) goto compute;\nif (calls++ == 0) {"
@@ -156,31 +187,16 @@ DEEDS = {
         "rewritten between timed calls",
         head="static int calls; static float kept[65536];",
     ),
-    "every other call": dishonest("static int c; if (c++ > 12 && c % 2) return 0;" + RIGHT, "unwritten"),
-    "a part": dishonest("static int c; if (c++ > 12) n /= 2;" + RIGHT, "unwritten"),
+    "every other call": dishonest("static int c; if (n == 65536 && c++ > 20 && c % 2) return 0;" + RIGHT, "unwritten"),
+    "a part": dishonest("static int c; if (n == 65536 && c++ > 20) n /= 2;" + RIGHT, "unwritten"),
     "threads once timed": dishonest(
-        RIGHT + "static int calls; if (++calls == 15) { start(); start(); }",
+        RIGHT + "static int calls; if (n == 65536 && ++calls == 40) { start(); start(); }",
         "leftover_thread",
         "3 threads after the timed calls, expected at most 2",
         head=THREAD,
     ),
-    "slow clock": dishonest(
-        "patch_clock(); lies = true; spin_ms(1);" + RIGHT + "left = real_ns();",
-        "clock",
-        "its process says",
-        head="#define DIVISOR 30" + FAKE_CLOCK,
-    ),
-    "clock that is slow for single calls": dishonest(
-        "patch_clock(); lies = real_ns() - left > 50000; spin_ms(1);" + RIGHT + "left = real_ns();",
-        "clock",
-        "its process says",
-        head="#define DIVISOR 30" + FAKE_CLOCK,
-    ),
-    "clock that stands": dishonest(
-        "patch_clock(); lies = true;" + RIGHT + "left = real_ns();",
-        "clock",
-        "its process says 0 ms",
-        head="#define DIVISOR (1LL << 62)" + FAKE_CLOCK,
+    "on after its answer": dishonest(
+        RIGHT + "spin_ms(5); answer(); spin_ms(1);", "clock", "after it had answered (case main", head=EARLY
     ),
 }
 if os.uname().machine == "x86_64":
@@ -197,9 +213,13 @@ def finding(verdict: Verdict, kind: str) -> Finding:
     return found[0]
 
 
+ABOUT_THE_CLOCK = ("foreign_load", "steal", "drift", "waited", "confirmed", "launch_overhead")
+"""Findings that the machine's load, or how short the calls are, decides."""
+
+
 def kinds_of(verdict: Verdict) -> list[str]:
-    """Kinds of findings, without what other programs on the machine did."""
-    return [f.kind for f in verdict.findings if f.kind not in ("foreign_load", "steal")]
+    """Kinds of findings, without those about the clock."""
+    return [f.kind for f in verdict.findings if f.kind not in ABOUT_THE_CLOCK]
 
 
 @pytest.mark.parametrize("name", DEEDS)
@@ -236,6 +256,12 @@ def test_a_right_kernel_is_measured(horner_bench: Bench) -> None:
     assert comparison.blocks == len(comparison.samples_ms) == len(comparison.orders)
     assert set(comparison.orders) <= {"a", "b"}
     assert comparison.cache == verdict.cache == horner_bench.cache_state(horner_bench.timed[0])
+
+
+def test_a_patched_clock_changes_nothing(horner_bench: Bench) -> None:
+    verdict = evaluate(horner_bench, kernel("patch_clock(); spin_ms(1);" + RIGHT, head=FAKE_CLOCK))
+    assert verdict.status is Status.CORRECT, verdict.findings
+    assert verdict.time_ms is not None and verdict.time_ms >= 1
 
 
 def test_a_slow_kernel_is_slower(horner_bench: Bench) -> None:
@@ -278,18 +304,76 @@ def test_what_the_machine_has_can_be_needed(horner_bench: Bench) -> None:
     assert verdict.status is Status.CORRECT
 
 
+def crawling(hardware: Hardware) -> Hardware:
+    """The device, as if its memory were hardly faster than a disk."""
+    rates = {name: 1e-3 for name in Bandwidth.model_fields if name.endswith("_gbs")}
+    return hardware.model_copy(update={"bandwidths": tuple(b.model_copy(update=rates) for b in hardware.bandwidths)})
+
+
 def test_below_the_floor_is_dishonest_after_a_second_process(horner_bench: Bench) -> None:
-    slow_memory = tuple(
-        b.model_copy(update={"read_gbs": 1e-3, "copy_gbs": 1e-3, "triad_gbs": 1e-3})
-        for b in horner_bench.hardware.bandwidths
-    )
-    crawling = replace(horner_bench, hardware=horner_bench.hardware.model_copy(update={"bandwidths": slow_memory}))
-    verdict = evaluate(crawling, kernel(RIGHT))
+    crawl = crawling(horner_bench.hardware)
+
+    class Crawling(CppTarget):
+        def measure_again(self) -> Hardware:
+            return crawl
+
+    verdict = evaluate(replace(horner_bench, hardware=crawl, target=Crawling()), kernel(RIGHT))
     assert verdict.status is Status.DISHONEST
     found = finding(verdict, "below_floor")
     assert "main, in two processes" in found.message
     assert found.evidence["time_ms"] < found.evidence["floor_ms"]
     assert verdict.speedup is None
+
+
+def test_a_rate_measured_too_low_accuses_nobody(horner_bench: Bench) -> None:
+    crawl = crawling(horner_bench.hardware)
+    verdict = evaluate(replace(horner_bench, hardware=crawl), kernel(RIGHT))
+    assert verdict.status is Status.CORRECT, verdict.findings
+
+
+def never_quiet(bench: Bench, on_load: OnLoad) -> Bench:
+    changes = {"on_load": on_load, "load_limit_cores": -1.0, "load_wait_s": 0.2}
+    return replace(bench, settings=bench.settings.model_copy(update=changes))
+
+
+def test_a_busy_machine_may_be_refused(horner_bench: Bench) -> None:
+    verdict = evaluate(never_quiet(horner_bench, "refuse"), kernel(RIGHT))
+    assert verdict.status is Status.SETUP_ERROR
+    assert "not timed: other programs use" in finding(verdict, "busy").message
+    assert verdict.speedup is None
+
+
+def test_a_busy_machine_is_waited_for_and_then_marked(horner_bench: Bench) -> None:
+    verdict = evaluate(never_quiet(horner_bench, "wait"), kernel(RIGHT))
+    assert verdict.status is Status.CORRECT, verdict.findings
+    assert verdict.waited_ms >= 200
+    assert "for other work to end" in finding(verdict, "waited").message
+    assert finding(verdict, "foreign_load")
+
+
+def test_a_case_that_cannot_be_told_from_nothing_is_void(horner_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    coarse = Overhead(calls=1, round_trip_ns=1e12, step_ns=1e9, idle_cpu_ns=0)
+
+    def overhead(_bench: Bench, _case: BoundCase, _calls: int) -> Overhead:
+        return coarse
+
+    monkeypatch.setattr(Bench, "overhead", overhead)
+    verdict = evaluate(horner_bench, kernel(RIGHT))
+    assert verdict.status is Status.CORRECT
+    assert "case main is void" in finding(verdict, "below_clock").message
+    assert verdict.speedup is verdict.decision is verdict.time_ms is None
+    assert [c.case for c in verdict.comparisons] == ["main"]
+
+
+def test_a_big_win_is_confirmed(horner_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert trial.BIG_WIN == 10
+    monkeypatch.setattr(trial, "BIG_WIN", 0.0)
+    seeds = {case.prepared.seed for case in horner_bench.timed}
+    verdict = evaluate(horner_bench, kernel(RIGHT, front="flags: {V: [-O3]}"))
+    confirmed = finding(verdict, "confirmed")
+    assert "in a new process on new inputs" in confirmed.message and "over reference" in confirmed.message
+    assert confirmed.evidence == {"trials": 2, "doubts": 0}
+    assert {case.prepared.seed for case in horner_bench.timed} == seeds
 
 
 def opponent(candidate: Kernel, speedup: float = 2.0) -> Opponent:

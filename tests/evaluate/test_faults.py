@@ -46,6 +46,14 @@ def test_faults_are_told_in_words(library: Path) -> None:
             assert str(running.ended(deed)) == expected
 
 
+@on_x86
+@pytest.mark.parametrize("deed", ["beyond_the_address_space", "misaligned_vector"])
+def test_a_fault_without_an_address_is_not_taken_for_a_null_pointer(running: Bench, deed: str) -> None:
+    ending = running.ended(deed)
+    assert (ending.cause, ending.signal) == (Cause.SIGNALLED, signal.SIGSEGV)
+    assert str(ending).endswith("SIGSEGV: a misaligned vector load or store, or a pointer beyond the address space")
+
+
 def test_small_overruns_hit_the_canary(library: Path) -> None:
     with bench(library, count=1001) as running:
         assert running.do("past_end") == 0

@@ -213,3 +213,43 @@ def test_the_sample_is_bounded_and_holds_what_changed() -> None:
     poisoned = np.count_nonzero(np.isnan(view(state.lanes[0]["y"], DType.FLOAT32)))
     assert changed < poisoned <= SAMPLES
     state.close()
+
+
+def test_an_answer_that_is_computed_once_the_inputs_are_back_is_stale() -> None:
+    loaded = softmax_task()
+    state = prepared(loaded)
+    perturbation = Perturbation(state, reference_of(loaded))
+    for late in (False, True):
+        perturbation.apply(0)
+        perturbation.poison(0)
+        if not late:
+            run(state, 0, row_softmax)
+        perturbation.withdraw()
+        if late:
+            run(state, 0, row_softmax)
+        problem = perturbation.check(0)
+        assert (problem.kind if problem is not None else None) == ("stale" if late else None)
+
+
+def test_stirred_inputs_are_new_every_time_and_go_without_a_trace() -> None:
+    loaded = softmax_task()
+    state = prepared(loaded)
+    x = view(state.shared["x"], DType.FLOAT32)
+    base = x.copy()
+    perturbation = Perturbation(state, reference_of(loaded))
+    seen: list[bytes] = [base.tobytes()]
+    for _ in range(3):
+        perturbation.stir()
+        assert x.tobytes() not in seen
+        seen.append(x.tobytes())
+    perturbation.apply(None)
+    np.testing.assert_array_equal(x, base)
+
+
+def test_integers_are_not_stirred() -> None:
+    loaded = TASKS["integers"]
+    state = prepared(loaded)
+    x = view(state.shared["x"], DType.INT32)
+    base = x.copy()
+    Perturbation(state, reference_of(loaded)).stir()
+    np.testing.assert_array_equal(x, base)

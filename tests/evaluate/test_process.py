@@ -17,6 +17,7 @@ from support.candidates import DEEDS, LIMITS, LONG_S, Bench, bench, build, on_x8
 from kernelworks.errors import EvaluationError
 from kernelworks.evaluate import supervisor
 from kernelworks.evaluate.buffers import SharedBuffer
+from kernelworks.evaluate.doorbell import doorbell_shim
 from kernelworks.evaluate.faults import fault_shim
 from kernelworks.evaluate.process import (
     BufferArg,
@@ -26,6 +27,7 @@ from kernelworks.evaluate.process import (
     CandidatePool,
     WorkspaceArg,
 )
+from kernelworks.evaluate.sandbox import UNCONFINED, Sandbox
 from kernelworks.evaluate.supervision import Cause, Limits, marked_processes
 
 # What honest kernels do
@@ -87,37 +89,97 @@ def test_more_tensors_than_one_packet_can_carry(tmp_path: Path) -> None:
         buffer.close()
 
 
-def test_timed_calls_report_each_call(running: Bench) -> None:
+def test_timed_calls_are_made_in_turn_behind_one_ring(running: Bench) -> None:
     running.bind("a", "right")
-    running.bind("b", "right")
-    timed = running.candidate.time(["a", "b"], 10, 1 << 20, allocate=False, timeout_s=LONG_S)
-    assert timed.returned == 0
-    assert len(timed.inner_ns) == len(timed.page_faults) == 10
-    assert 0 < sum(timed.inner_ns) < timed.outer_ns
-    assert np.array_equal(running.output(), np.arange(running.count, dtype=np.float32) * 2)
+    running.bind("b", "right", 3.0)
+    for keys, scale in ((["a", "b"], 3), (["b", "a"], 2), (["a"], 2), (["a", "b"] * 8, 3)):
+        timed = running.candidate.time(keys, allocate=False, timeout_s=LONG_S)
+        assert timed.returned == 0
+        assert timed.elapsed_ns > 0 and timed.cpu_ns > 0 and timed.idle_cpu_ns >= 0 and timed.page_faults >= 0
+        assert np.array_equal(running.output(), np.arange(running.count, dtype=np.float32) * scale)
+
+
+def test_other_commands_come_between_timed_calls(running: Bench) -> None:
+    running.bind("a", "right")
+    for scale in (2.0, 5.0):
+        assert running.candidate.time(["a"], allocate=False, timeout_s=LONG_S).returned == 0
+        running.bind(f"b{scale}", "right", scale)
+        assert running.candidate.call(f"b{scale}", LONG_S).returned == 0
+        assert np.array_equal(running.output(), np.arange(running.count, dtype=np.float32) * scale)
+        assert running.candidate.thread_count() == 1
+
+
+def test_the_time_is_that_of_the_harness(running: Bench) -> None:
+    running.bind("a", "sleep_50_ms")
+    timed = running.candidate.time(["a"], allocate=False, timeout_s=LONG_S)
+    assert timed.elapsed_ns >= 50_000_000  # more than two slices
+    assert timed.cpu_ns < timed.elapsed_ns
+
+
+def test_what_is_computed_after_the_answer_is_seen(running: Bench) -> None:
+    running.bind("quiet", "right")
+    running.bind("busy", "busy_thread")
+    for key, busy in (("quiet", False), ("busy", True)):
+        running.candidate.time([key], allocate=False, timeout_s=LONG_S)
+        running.candidate.time(["quiet"], allocate=False, timeout_s=LONG_S)
+        time.sleep(0.2)
+        timed = running.candidate.time(["quiet"], allocate=False, timeout_s=LONG_S)
+        assert (timed.idle_cpu_ns > 20_000_000) == busy
+
+
+@pytest.mark.parametrize(("deed", "cause"), [("abort", Cause.SIGNALLED), ("exit", Cause.EXITED), ("garbage", None)])
+def test_ends_during_timed_calls_are_told(running: Bench, deed: str, cause: Cause | None) -> None:
+    running.bind("k", deed)
+    with pytest.raises(CandidateEndedError) as caught:
+        for _ in range(2):  # what stands unasked on the channel is seen before the next call
+            running.candidate.time(["k"], allocate=False, timeout_s=LONG_S)
+    assert caught.value.during == "time"
+    assert caught.value.exit.cause is (cause or Cause.FORGED)
+
+
+def test_timed_calls_have_a_limit(running: Bench) -> None:
+    running.bind("k", "spin")
+    with pytest.raises(CandidateEndedError) as caught:
+        running.candidate.time(["k"], allocate=False, timeout_s=0.3)
+    assert caught.value.exit.timed_out
+
+
+def test_without_a_shim_the_doorbell_still_rings(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nonexistent/compiler")
+    doorbell_shim.cache_clear()
+    try:
+        with bench(library) as running:
+            running.bind("a", "sleep_50_ms")
+            running.bind("b", "right")
+            timed = running.candidate.time(["a", "b"], allocate=False, timeout_s=LONG_S)
+            assert timed.elapsed_ns >= 50_000_000 > timed.cpu_ns > 0
+            running.bind("c", "seven")
+            assert running.candidate.time(["c"], allocate=False, timeout_s=LONG_S).returned == 7
+            assert np.array_equal(running.output(), np.arange(running.count, dtype=np.float32) * 2)
+    finally:
+        doorbell_shim.cache_clear()
 
 
 def test_allocating_calls_leave_the_shared_output_alone_and_fault_pages_in(library: Path) -> None:
     with bench(library, count=10 << 20) as running:  # 40 MiB: above the largest threshold of malloc's heap
         running.bind("a", "right")
-        timed = running.candidate.time(["a"], 3, 0, allocate=True, timeout_s=LONG_S)
-        assert min(timed.page_faults) * mmap.PAGESIZE >= 40 << 20
+        faults = [running.candidate.time(["a"], allocate=True, timeout_s=LONG_S).page_faults for _ in range(3)]
+        assert min(faults) * mmap.PAGESIZE >= 40 << 20
         assert np.isnan(running.output()).all()
 
 
 def test_timing_stops_at_the_first_failing_call(running: Bench) -> None:
     running.bind("good", "right")
     running.bind("bad", "seven")
-    timed = running.candidate.time(["good", "bad"], 10, 0, allocate=False, timeout_s=LONG_S)
-    assert (timed.returned, len(timed.inner_ns)) == (7, 2)
+    running.bind("never", "abort")
+    assert running.candidate.time(["good", "bad", "never"], allocate=False, timeout_s=LONG_S).returned == 7
 
 
-def test_the_number_of_timed_calls_is_bounded(running: Bench) -> None:
-    running.bind("a", "right")
-    timed = running.candidate.time(["a"], 2000, 0, allocate=False, timeout_s=LONG_S)
-    assert len(timed.inner_ns) == 2000
-    with pytest.raises(EvaluationError, match="expected 1 to 2000 timed calls, found 2001"):
-        running.candidate.time(["a"], 2001, 0, allocate=False, timeout_s=LONG_S)
+def test_a_library_may_be_nothing() -> None:
+    with Candidate.start(None, threads=1, limits=LIMITS) as candidate:
+        candidate.bind("k", [1, 2.0, True])
+        assert candidate.call("k", LONG_S).returned == 0
+        assert candidate.time(["k", "k"], allocate=False, timeout_s=LONG_S).returned == 0
 
 
 def test_integers_must_fit(running: Bench) -> None:
@@ -213,8 +275,8 @@ def test_an_ended_candidate_stays_ended(running: Bench) -> None:
 
 
 @pytest.mark.parametrize(("deed", "leftovers"), [("spin", 0), ("ignore_sigterm", 0), ("processes", 127)])
-def test_whatever_hangs_is_ended_at_its_limit(library: Path, deed: str, leftovers: int) -> None:
-    with bench(library, limits=Limits(memory_bytes=8 << 30)) as running:
+def test_whatever_hangs_is_ended_at_its_limit(library: Path, loose: Sandbox, deed: str, leftovers: int) -> None:
+    with bench(library, limits=Limits(memory_bytes=8 << 30), sandbox=loose) as running:
         ending = running.ended(deed, timeout_s=1.0)
     assert ending.timed_out
     assert str(ending) == "still running at its time limit"
@@ -223,16 +285,18 @@ def test_whatever_hangs_is_ended_at_its_limit(library: Path, deed: str, leftover
     assert not ending.unkilled
 
 
-def test_a_chain_of_short_lived_processes_is_caught(running: Bench) -> None:
-    assert running.do("chain") == 0
-    ending = running.candidate.end()
+def test_a_chain_of_short_lived_processes_is_caught(library: Path, loose: Sandbox) -> None:
+    with bench(library, sandbox=loose) as running:
+        assert running.do("chain") == 0
+        ending = running.candidate.end()
     assert ending.orphan_count > 0
     assert not ending.unkilled
 
 
 @pytest.mark.parametrize("deed", ["allocate", "allocate_in_child"])
-def test_memory_is_limited(running: Bench, deed: str) -> None:
-    ending = running.ended(deed)
+def test_memory_is_limited(library: Path, loose: Sandbox, deed: str) -> None:
+    with bench(library, sandbox=loose) as running:
+        ending = running.ended(deed)
     assert ending.cause is Cause.MEMORY
     assert ending.peak_bytes > LIMITS.memory_bytes
     assert "memory limit" in str(ending)
@@ -260,10 +324,11 @@ def test_output_is_drained_and_capped(running: Bench) -> None:
 # What must not outlive a call, and attacks on the harness
 
 
-def test_a_daemon_is_seen_and_ended(running: Bench) -> None:
-    assert running.do("daemon") == 0
-    assert running.candidate.descendants() == ("daemon",)
-    ending = running.candidate.end()
+def test_a_daemon_is_seen_and_ended(library: Path, loose: Sandbox) -> None:
+    with bench(library, sandbox=loose) as running:
+        assert running.do("daemon") == 0
+        assert running.candidate.descendants() == ("daemon",)
+        ending = running.candidate.end()
     assert (ending.cause, ending.leftovers, ending.leftover_count) == (Cause.FINISHED, ("daemon",), 1)
 
 
@@ -274,14 +339,16 @@ def test_a_thread_that_outlives_the_call_is_counted(running: Bench) -> None:
     assert running.candidate.end().cause is Cause.FINISHED
 
 
-def test_killing_the_parent_costs_only_the_own_evaluation(running: Bench) -> None:
-    ending = running.ended("kill_parent")
+def test_killing_the_parent_costs_only_the_own_evaluation(library: Path) -> None:
+    with bench(library, sandbox=UNCONFINED) as running:
+        ending = running.ended("kill_parent")
     assert ending.cause is Cause.SUPERVISOR_LOST
     assert marked_processes(running.candidate.mark) == []
 
 
-def test_stopping_the_parent_does_not_save_the_candidate(running: Bench) -> None:
-    ending = running.ended("stop_parent", timeout_s=0.5)
+def test_stopping_the_parent_does_not_save_the_candidate(library: Path) -> None:
+    with bench(library, sandbox=UNCONFINED) as running:
+        ending = running.ended("stop_parent", timeout_s=0.5)
     assert ending.timed_out
 
 
@@ -303,35 +370,39 @@ def test_nothing_private_reaches_the_candidate(library: Path, monkeypatch: pytes
         text = running.candidate.end().stdout.text
     names = {line.partition("=")[0] for line in text.splitlines()}
     omp = {"OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_WAIT_POLICY", "OMP_PROC_BIND"}
-    assert names - {"LC_CTYPE"} == {"PATH", "LANG", "HOME", "TMPDIR", "KERNELWORKS_EVALUATION", *omp}
+    assert names - {"LC_CTYPE", "PWD"} == {"PATH", "LANG", "HOME", "TMPDIR", "KERNELWORKS_EVALUATION", *omp}
     assert "secret" not in text
     assert "OMP_WAIT_POLICY=passive" in text
 
 
-def test_places_and_descriptors_are_its_own(running: Bench) -> None:
-    assert running.do("private_places") == 0
-    directory, *descriptors = running.candidate.end().stdout.text.splitlines()
+def test_places_and_descriptors_are_its_own(library: Path, loose: Sandbox) -> None:
+    with bench(library, sandbox=loose) as running:
+        assert running.do("private_places") == 0
+        directory, *descriptors = running.candidate.end().stdout.text.splitlines()
     assert directory != os.getcwd()
     assert descriptors == [f"fd {n}" for n in range(4)]
-    assert not Path(directory).exists()
+    assert loose.kind == "bubblewrap" or not Path(directory).exists()
 
 
-def test_files_are_reported_and_removed(running: Bench) -> None:
-    assert running.do("file") == 0
-    ending = running.candidate.end()
+def test_files_are_reported_and_removed(library: Path, loose: Sandbox) -> None:
+    with bench(library, sandbox=loose) as running:
+        assert running.do("file") == 0
+        ending = running.candidate.end()
     assert ending.file_count == 1
     assert ending.files[0].startswith("left-")
 
 
-def test_nothing_survives_the_harness(library: Path, tmp_path: Path) -> None:
+def test_nothing_survives_the_harness(library: Path, tmp_path: Path, loose: Sandbox) -> None:
     script = tmp_path / "harness.py"
     script.write_text(
         textwrap.dedent(f"""
         import sys
         from pathlib import Path
         from kernelworks.evaluate.process import Candidate, WorkspaceArg
+        from kernelworks.evaluate.sandbox import Sandbox
         from kernelworks.evaluate.supervision import Limits
-        candidate = Candidate.start(Path({str(library)!r}), threads=1, limits=Limits())
+        sandbox = {loose!r}
+        candidate = Candidate.start(Path({str(library)!r}), threads=1, limits=Limits(), sandbox=sandbox)
         scratch = WorkspaceArg("s", 64)
         candidate.bind("daemon", [scratch, scratch, scratch, 1, 1.0, False, {DEEDS["daemon"]}])
         candidate.bind("spin", [scratch, scratch, scratch, 1, 1.0, False, {DEEDS["ignore_sigterm"]}])
@@ -348,14 +419,15 @@ def test_nothing_survives_the_harness(library: Path, tmp_path: Path) -> None:
     ) as harness:
         assert harness.stdout is not None
         mark = harness.stdout.readline().strip()
-        assert len(marked_processes(mark)) == 3
-        directory = _home(marked_processes(mark)[0])
+        # Supervisor, candidate and daemon; in a sandbox bubblewrap and the first process too.
+        assert len(marked_processes(mark)) == (3 if loose.kind == "none" else 5)
+        directory = _home(min(marked_processes(mark)))
         harness.kill()
     deadline = time.monotonic() + LONG_S
     while marked_processes(mark) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert marked_processes(mark) == []
-    assert not directory.exists()
+    assert loose.kind == "bubblewrap" or not directory.exists()
 
 
 def _home(pid: int) -> Path:
@@ -363,12 +435,12 @@ def _home(pid: int) -> Path:
     return Path(next(entry for entry in entries if entry.startswith(b"HOME=")).decode().removeprefix("HOME="))
 
 
-def test_two_hundred_evaluations_leave_nothing(library: Path) -> None:
+def test_a_hundred_evaluations_leave_nothing(library: Path, loose: Sandbox) -> None:
     fds = len(os.listdir("/proc/self/fd"))
     children = supervisor.descendants(os.getpid())
     marks: list[str] = []
-    with CandidatePool(threads=1, limits=LIMITS) as pool, SharedBuffer.create("y", 4096) as y:
-        for index in range(200):
+    with CandidatePool(threads=1, limits=LIMITS, sandbox=loose) as pool, SharedBuffer.create("y", 4096) as y:
+        for index in range(100):
             deed = ("right", "past_end", "exit", "daemon")[index % 20 % 4] if index % 20 < 4 else "right"
             with pool.start(library) as candidate:
                 marks.append(candidate.mark)

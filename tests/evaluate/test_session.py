@@ -8,7 +8,10 @@ import pytest
 from support.evaluations import HORNER, RIGHT, SETTINGS, kernel, write_task
 
 from kernelworks.errors import EnvironmentLackError, EvaluationError, TaskError, UsageError
+from kernelworks.evaluate import process
+from kernelworks.evaluate.sandbox import Sandbox, find_sandbox
 from kernelworks.evaluate.session import Session
+from kernelworks.kernel.model import Origin
 from kernelworks.kernel.verdict import Decision, Status, Verdict
 from kernelworks.targets.base import Artefact, Probe
 from kernelworks.targets.cpp import CppTarget
@@ -82,6 +85,46 @@ def test_both_policies_and_back(session: Session) -> None:
     assert wrong.status is Status.WRONG  # check cases are looked at again
 
 
+DEADLY = """
+import os, pathlib, signal
+
+from kernelworks.task import case, task
+import numpy as np
+from jaxtyping import Float32
+
+DEATHS = pathlib.Path(__file__).with_name("deaths")
+
+@task(cases=[case("main", "timed", n=65536), case("odd", "check", n=1003)], outputs=["y"])
+def horner(x: Float32[np.ndarray, "n"]) -> Float32[np.ndarray, "n"]:
+    if x.size == 65536 and len(DEATHS.read_bytes()) < MOST:
+        DEATHS.write_bytes(DEATHS.read_bytes() + b"x")
+        os.kill(os.getpid(), signal.SIGKILL)
+    y = x
+    for _ in range(12):
+        y = y * x + np.float32(1)
+    return y
+"""
+
+
+@pytest.mark.parametrize(("most", "third"), [(1, Status.CORRECT), (9, Status.DOES_NOT_FIT)])
+def test_a_judge_that_the_system_ends_for_want_of_memory_is_replaced_once(
+    module_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, third: Status
+) -> None:
+    deaths = tmp_path / "deaths"
+    deaths.write_bytes(b"")
+    # The system counts the processes that it ends so; here the task does it in its stead.
+    monkeypatch.setattr("kernelworks.evaluate.judge.memory_kills", lambda: len(deaths.read_bytes()))
+    reference = write_task(tmp_path, DEADLY.replace("MOST", str(most)))
+    with Session.open(reference, "cpp", SETTINGS) as session:
+        first = session.evaluate(kernel(RIGHT), None)
+        assert (first.status, first.findings[0].kind) == (Status.DOES_NOT_FIT, "does_not_fit")
+        assert "no memory was left" in first.findings[0].message
+        session.evaluate(kernel(RIGHT), None)
+        died = len(deaths.read_bytes())
+        assert session.evaluate(kernel(RIGHT), None).status is third
+        assert len(deaths.read_bytes()) == died == min(most, 2), "what was ended twice is not tried again"
+
+
 def test_closing_ends_the_judge_and_may_be_repeated(module_home: Path, tmp_path: Path) -> None:
     session = Session.open(write_task(tmp_path, HORNER), "cpp", SETTINGS)
     session.close()
@@ -106,3 +149,26 @@ def test_a_target_that_is_not_usable_says_how_to_mend_it(tmp_path: Path) -> None
     with pytest.raises(EnvironmentLackError, match="target cpp: no compiler was found") as caught:
         Session(write_task(tmp_path, HORNER), Broken(), SETTINGS)
     assert caught.value.mend == "install g++"
+
+
+def test_foreign_kernels_need_a_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = Sandbox(lacking=("bubblewrap is not installed",))
+    monkeypatch.setattr(process, "find_sandbox", lambda: bare)
+    strict = SETTINGS.model_copy(update={"allow_unsandboxed": False})
+    foreign = kernel(RIGHT, front="idea: from somewhere").model_copy(update={"path": "mine.cpp"})
+    own = foreign.model_copy(update={"origin": Origin(proposer="experts")})
+    with Session.open(write_task(tmp_path, HORNER), "cpp", strict) as session:
+        for evaluate in (lambda: session.evaluate(foreign, None), lambda: session.evaluate_as_called(foreign)):
+            with pytest.raises(EnvironmentLackError, match=r"kernel mine\.cpp needs a sandbox") as caught:
+                evaluate()
+            assert "make system-deps" in caught.value.mend and "--allow-unsandboxed" in caught.value.mend
+        verdict = session.evaluate(own, None)
+    assert (verdict.status, verdict.sandbox) == (Status.CORRECT, "none")
+    assert verdict.sandbox_lacks == ("bubblewrap is not installed",)
+
+
+def test_verdicts_name_their_sandbox(session: Session) -> None:
+    found = find_sandbox()
+    for verdict in (session.evaluate(kernel(RIGHT), None), session.build(kernel("nonsense"))):
+        assert isinstance(verdict, Verdict)
+        assert (verdict.sandbox, verdict.sandbox_lacks) == (found.kind, found.lacking)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.evaluations import RIGHT, SETTINGS, kernel
+from support.evaluations import MIXED_RIGHT, RIGHT, SETTINGS, kernel, mixed_kernel
 
-from kernelworks.evaluate.bench import Bench
-from kernelworks.evaluate.process import BufferArg, Candidate
-from kernelworks.evaluate.sides import BoundCase, CandidateSide, FailedCallError, StaleAnswerError
+from kernelworks.evaluate.bench import TWINS, Bench
+from kernelworks.evaluate.process import BufferArg, Candidate, TimedCalls
+from kernelworks.evaluate.sides import BoundCase, CandidateSide, FailedCallError, Ledger, Overhead, StaleAnswerError
 from kernelworks.targets.base import Artefact
 
 Library = Callable[[str], Path]
@@ -26,15 +26,26 @@ def library(horner_bench: Bench) -> Library:
     return build
 
 
+NO_OVERHEAD = Overhead(calls=1, round_trip_ns=0, step_ns=0, idle_cpu_ns=3000)
+
+
 def side(
-    bench: Bench, candidate: Candidate, *, allocate: bool = False, spot_checks: bool = True, seed: int = 1
+    bench: Bench,
+    candidate: Candidate,
+    *,
+    cases: tuple[BoundCase, ...] = (),
+    overhead: Overhead = NO_OVERHEAD,
+    allocate: bool = False,
+    spot_checks: bool = True,
+    seed: int = 1,
 ) -> CandidateSide:
     return CandidateSide(
         candidate=candidate,
-        case=bench.timed[0],
+        cases=cases or (bench.timed[0],),
         judge=bench.judge,
         rng=random.Random(seed),
-        flush_bytes=1 << 16,
+        sweep=bench.sweep(bench.timed[0]),
+        overhead=overhead,
         allocate=allocate,
         timeout_s=SETTINGS.call_timeout_s,
         spot_checks=spot_checks,
@@ -101,6 +112,76 @@ def test_a_call_that_fails_is_told(horner_bench: Bench, library: Library) -> Non
 
 
 def test_a_baseline_takes_its_time_in_the_judge(horner_bench: Bench) -> None:
-    timed = horner_bench.baseline_side(horner_bench.anchor, horner_bench.timed[0])
+    timed = horner_bench.baseline_side(horner_bench.anchor, (horner_bench.timed[0],))
     calls = [timed.time(lane) for lane in (0, 1)]
     assert all(call.elapsed_ms > 0 and call.page_faults >= 0 for call in calls)
+
+
+def test_twins_share_a_ring_and_each_has_to_be_computed(horner_bench: Bench, library: Library) -> None:
+    case = horner_bench.timed[0]
+    twins = horner_bench.twins(case)
+    assert len(twins) == TWINS and twins[0] is case
+    assert len({twin.prepared.seed for twin in twins}) == TWINS
+    with horner_bench.pool.start(library(RIGHT)) as candidate:
+        for twin in twins:
+            twin.bind(candidate)
+            horner_bench.judge.poison(twin.key, 1)
+        timed = side(horner_bench, candidate, cases=twins)
+        assert timed.time(1).elapsed_ms > 0
+        assert timed.ledger.calls == TWINS * timed.ledger.rings == TWINS
+        for twin in twins:
+            assert np.isfinite(output(twin, 1)).all()
+    skips = "static int calls; if (++calls % 8 != 1) return 0;" + RIGHT
+    with horner_bench.pool.start(library(skips)) as candidate:
+        for twin in twins:
+            twin.bind(candidate)
+        timed = side(horner_bench, candidate, cases=twins)
+        with pytest.raises(StaleAnswerError):
+            for _ in range(64):
+                timed.time(0)
+
+
+def test_a_time_is_never_below_the_step_of_the_clock(horner_bench: Bench, library: Library) -> None:
+    coarse = Overhead(calls=1, round_trip_ns=1e12, step_ns=250_000, idle_cpu_ns=0)
+    with horner_bench.pool.start(library(RIGHT)) as candidate:
+        horner_bench.timed[0].bind(candidate)
+        assert side(horner_bench, candidate, overhead=coarse).time(0).elapsed_ms == 0.25
+
+
+def test_inputs_changed_in_place_are_restored_before_every_call(mixed_bench: Bench) -> None:
+    case = mixed_bench.timed[0]
+    built = mixed_bench.target.build(mixed_bench.task, mixed_kernel(MIXED_RIGHT))
+    assert isinstance(built, Artefact)
+    with mixed_bench.pool.start(built.path) as candidate:
+        case.bind(candidate)
+        for allocate in (False, True):
+            timed = side(mixed_bench, candidate, cases=(case,), allocate=allocate, spot_checks=False)
+            mixed_bench.judge.poison(case.key, 0)
+            for _ in range(3):
+                timed.time(0)
+            problems = mixed_bench.judge.compare(case.key, 0).problems
+            assert all(problem.tensor != "state" for problem in problems)
+            assert allocate == bool(problems)  # its outputs were its own
+
+
+def test_a_baseline_takes_the_mean_over_twins(horner_bench: Bench) -> None:
+    twins = horner_bench.twins(horner_bench.timed[0])
+    assert horner_bench.baseline_side(horner_bench.anchor, twins).time(0).elapsed_ms > 0
+
+
+def calls(elapsed_ms: float, cpu_ms: float, idle_ms: float) -> TimedCalls:
+    return TimedCalls(0, round(elapsed_ms * 1e6), round(cpu_ms * 1e6), round(idle_ms * 1e6), 0)
+
+
+@pytest.mark.parametrize(
+    ("cpu_ms", "idle_ms", "hidden_ms"),
+    [(4.0, 0.01, 0.0), (4.05, 0.0, 0.0), (9.0, 0.0, 49.81), (4.0, 0.055, 0.0), (4.0, 0.5, 4.81), (1.0, 0.5, 4.81)],
+    ids=["honest", "a little", "more threads", "within a share", "on after the answer", "the same, idle within"],
+)
+def test_processor_time_that_does_not_fit_is_hidden(cpu_ms: float, idle_ms: float, hidden_ms: float) -> None:
+    ledger = Ledger()
+    for _ in range(10):
+        ledger.add(calls(2.0, cpu_ms, idle_ms), 1)
+    found = ledger.hidden_ms(NO_OVERHEAD, 2)
+    assert found == pytest.approx(hidden_ms)
+    assert (found > 0) == (hidden_ms > 0)

@@ -22,7 +22,7 @@ SIZES = {"m": 200, "n": 300}
 
 
 def problems(loaded: NumpyTask) -> list[TaskProblem]:
-    return check_task(reference_of(loaded), lambda case: reduction_lengths(loaded.task, case, None))
+    return check_task(reference_of(loaded), lambda case: reduction_lengths(loaded.task, case, None), lambda case: [])
 
 
 def refusals(loaded: NumpyTask) -> set[tuple[str, str]]:
@@ -93,6 +93,20 @@ def noisy(x: Array) -> Array:
     return x * 2 + next(counter)
 
 
+calls = 0
+SEEN: dict[bytes, Array] = {}
+
+
+def count_calls() -> int:
+    global calls
+    calls += 1
+    return calls
+
+
+def remember(y: Array) -> Array:
+    return SEEN.setdefault(y.tobytes(), y)
+
+
 @pytest.mark.parametrize(
     ("loaded", "kind", "says"),
     [
@@ -117,6 +131,26 @@ def noisy(x: Array) -> Array:
             numpy_task(lambda x: 1 + x * 1e-3, [X], [Y], SIZES, tolerance=0.1),
             "accepts_wrong_answer",
             "an output of ones would pass",
+        ),
+        (
+            numpy_task(lambda x: 3 + np.tanh(x) * 1e-2, [X], [Y], SIZES, tolerance=8e-3),
+            "accepts_wrong_answer",
+            "in place of each element would pass as right under the task's own tolerance of 0.008",
+        ),
+        (
+            numpy_task(softmax, [X], [Y], SIZES, tolerance=0.02),
+            "accepts_wrong_answer",
+            "the output, too large by a hundredth or more, would pass",
+        ),
+        (
+            numpy_task(lambda x: x + np.float32(count_calls()), [X], [Y], SIZES),
+            "changes_state",
+            "the reference changes module-level state whenever it runs: calls",
+        ),
+        (
+            numpy_task(lambda x: remember(x * 2), [X], [Y], SIZES),
+            "changes_state",
+            "the reference changes module-level state whenever it runs: SEEN",
         ),
         (
             numpy_task(lambda x: x * (np.arange(200) < 100)[:, None], [X], [Y], SIZES),
@@ -185,3 +219,53 @@ def test_the_timed_case_runs_once_where_there_is_a_check_case() -> None:
     problems(NumpyTask(loaded.task.model_copy(update={"cases": cases}), slow))
     assert seen.count((200, 300)) == seen.count((1, 1)) == 1
     assert seen.count((20, 30)) > 3
+
+
+def fill_once(x: Array) -> Array:
+    TABLE.setdefault("twos", np.full(300, 2, np.float32))
+    return x * TABLE["twos"]
+
+
+TABLE: dict[str, Array] = {}
+
+
+def test_a_cache_that_the_first_run_fills_for_good_is_no_state() -> None:
+    assert not refusals(numpy_task(fill_once, [X], [Y], SIZES))
+
+
+def test_a_sensible_tolerance_is_accepted() -> None:
+    assert not refusals(numpy_task(softmax, [X], [Y], SIZES, tolerance=1e-3))
+
+
+def test_random_operators_are_named() -> None:
+    loaded = numpy_task(noisy, [X], [Y], SIZES)
+    operators = ["aten.mul.Tensor", "aten.dropout.default", "aten.rand_like.default", "aten.dropout.default"]
+    found = check_task(reference_of(loaded), lambda case: (1,), lambda case: operators)
+    (problem,) = (p for p in found if p.kind == "not_deterministic")
+    assert problem.message.endswith("on the same inputs (aten.dropout.default, aten.rand_like.default)")
+
+
+def test_a_derived_case_that_the_reference_refuses_is_left_out() -> None:
+    loaded = numpy_task(lambda x: x.max(-1), [X], [tensor("y", "m")], SIZES)
+    empty = Case(name="n_0", role=CaseRole.EDGE, sizes={"m": 7, "n": 0}, derived=True)
+
+    def on(case: Case) -> list[TaskProblem]:
+        update = {"cases": (*loaded.task.cases, case), "skipped": ("k = 0: it raised",)}
+        return problems(NumpyTask(loaded.task.model_copy(update=update), loaded.function))
+
+    left_out = [p for p in on(empty) if p.kind == "case_left_out"]
+    assert [p.refuses for p in left_out] == [False, False]
+    assert (
+        left_out[0].message == "k = 0: it raised" and "case n_0: the reference does not allow it" in left_out[1].message
+    )
+    with pytest.raises(TaskError, match="zero-size array"):
+        on(empty.model_copy(update={"derived": False}))
+
+
+def test_a_derived_case_without_finite_answers_is_left_out() -> None:
+    loaded = numpy_task(lambda x: x.mean(-1), [X], [tensor("y", "m")], SIZES)
+    empty = Case(name="n_0", role=CaseRole.EDGE, sizes={"m": 7, "n": 0}, derived=True)
+    update = {"cases": (*loaded.task.cases, empty)}
+    with np.errstate(all="ignore"), pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+        found = problems(NumpyTask(loaded.task.model_copy(update=update), loaded.function))
+    assert [(p.kind, p.refuses) for p in found if "n_0" in p.message] == [("case_left_out", False)]

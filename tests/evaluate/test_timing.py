@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from kernelworks.evaluate.timing import (
     LIMIT_S,
     LOOKS,
+    WARM_LIMIT_S,
     Call,
     Interval,
     compare_sides,
     look,
     median_interval,
     order_statistic_rank,
+    warm_up,
 )
 from kernelworks.kernel.verdict import Decision
 
@@ -114,3 +116,35 @@ def test_a_slow_comparison_ends_undecided_at_the_look_after_which_it_would_take_
     passed = 0.0
     clear = compare_sides(SimulatedSide(2.0, 0.01, rng), SimulatedSide(1.0, 0.01, rng), rng, clock)
     assert clear.decision is Decision.SLOWER
+
+
+class SettlingSide:
+    """A side whose calls become faster with each, down to a least time."""
+
+    def __init__(self, least_ms: float, steps: int) -> None:
+        self.least_ms, self.left, self.made = least_ms, steps, 0
+
+    def time(self, lane: int) -> Call:
+        self.made += 1
+        self.left = max(0, self.left - 1)
+        return Call(self.least_ms * 1.2**self.left, 0)
+
+
+@pytest.mark.parametrize("steps", [0, 3, 20])
+def test_warming_up_goes_on_until_times_settle(steps: int) -> None:
+    side = SettlingSide(2.0, steps)
+    assert warm_up(side) == 2.0
+    assert steps <= side.made <= steps + 5
+
+
+def test_warming_up_ends() -> None:
+    passed = 0.0
+
+    def clock() -> float:
+        nonlocal passed
+        passed += WARM_LIMIT_S / 4
+        return passed
+
+    side = SettlingSide(1e-9, 100)
+    warm_up(side, clock)
+    assert side.made <= 10

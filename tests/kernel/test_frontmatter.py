@@ -285,6 +285,14 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert read_kernel(path).path == str(path)
 
 
+def test_line_ends_stay_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.cpp"
+    path.write_bytes(wrap("contract: function").replace("\n", "\r\n").encode())
+    kernel = read_kernel(path)
+    assert kernel.text.encode() == path.read_bytes()
+    assert kernel.front.contract is Contract.FUNCTION
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(KernelError, match=r"kernel x\.cpp: expected a readable file, found No such file"):
         read_kernel(tmp_path / "absent.cpp", "x.cpp")
@@ -294,3 +302,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     binary.write_bytes(b"/*---\xff")
     with pytest.raises(KernelFormatError, match="expected UTF-8 text, found byte 0xff at 5"):
         read_kernel(binary)
+
+
+def test_python_without_front_matter_is_a_submission() -> None:
+    front = parse_front_matter("\n# a comment\nimport torch\n", Language.PYTHON)
+    assert (front.lang, front.contract) == (Language.PYTHON, Contract.MODULE)
+
+
+@pytest.mark.parametrize(("text", "language"), [("", Language.PYTHON), ("import triton\n", Language.TRITON)])
+def test_other_files_need_theirs(text: str, language: Language) -> None:
+    with pytest.raises(KernelFormatError, match="front matter that starts with #---"):
+        parse_front_matter(text, language)

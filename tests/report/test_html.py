@@ -49,7 +49,7 @@ def test_the_page_says_what_was_asked_for() -> None:
         "torch eager",
         "torch.compile",
         "as_called",
-        "of the memory-bandwidth floor",
+        "of the memory bound",
         data.hardware.name,
         "2.13.0",
         "minutes = 1.5",

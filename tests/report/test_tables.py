@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from support.samples import correct_verdict
 
+from kernelworks.kernel.roofline import CaseBound
 from kernelworks.kernel.verdict import Status
 from kernelworks.report import tables
 
@@ -28,10 +31,39 @@ def test_failures_are_counted_in_the_order_of_the_ladder() -> None:
     assert tables.failure_rows(statuses) == (("invalid", 1), ("wrong", 2))
 
 
-def test_floor_is_stated_as_share_and_time() -> None:
+def bound(binds: Literal["memory", "arithmetic"], arithmetic_ms: float = 0.0, **changes: object) -> CaseBound:
+    facts: dict[str, object] = {
+        "case": "main",
+        "binds": binds,
+        "bound_ms": 2.0,
+        "memory_ms": 2.0 if binds == "memory" else 0.5,
+        "arithmetic_ms": arithmetic_ms,
+        "floor_ms": 2.0,
+        "bytes_moved": 1,
+        "bytes_shown": 1,
+        "level": "memory",
+        "bandwidth_gbs": 1.0,
+    }
+    return CaseBound.model_validate(facts | changes)
+
+
+def test_the_bound_is_stated_as_share_and_time_with_the_side_that_binds() -> None:
     verdict = correct_verdict("ab", 4.0).model_copy(update={"roofline": 0.8, "time_ms": 2.5})
-    assert tables.floor_sentence(verdict).startswith("80% of the memory-bandwidth floor (2.00 ms")
-    assert tables.floor_sentence(verdict.model_copy(update={"roofline": None})) == ""
+
+    def said(*bounds: CaseBound) -> str:
+        return tables.bound_sentence(verdict.model_copy(update={"roofline_detail": bounds}))
+
+    assert said() == "80% of the memory bound (2.00 ms)"
+    assert said(bound("memory")) == "80% of the memory bound (2.00 ms for the bytes that must move)"
+    assert said(bound("memory", 1.0)) == (
+        "80% of the memory bound (2.00 ms for the bytes that must move; the operations take 1.00 ms)"
+    )
+    assert said(bound("arithmetic", 2.0, uncounted=("aten.sort.default",))) == (
+        "80% of the arithmetic bound (2.00 ms for the operations of the reference; the bytes that must move take"
+        " 0.50 ms; not counted: aten.sort.default)"
+    )
+    assert said(bound("memory"), bound("arithmetic", 2.0)).startswith("80% of the roofline, memory in some cases")
+    assert tables.bound_sentence(verdict.model_copy(update={"roofline": None})) == ""
 
 
 @pytest.mark.parametrize(

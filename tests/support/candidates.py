@@ -15,6 +15,7 @@ import pytest
 
 from kernelworks.evaluate.buffers import SharedBuffer
 from kernelworks.evaluate.process import BufferArg, Candidate, CandidateEndedError, WorkspaceArg
+from kernelworks.evaluate.sandbox import Sandbox
 from kernelworks.evaluate.supervision import Exit, Limits, marked_processes
 from kernelworks.targets.compiler import find_toolchain
 
@@ -65,10 +66,12 @@ class Bench:
 
 
 @contextmanager
-def bench(library: Path, count: int = 1 << 14, limits: Limits = LIMITS) -> Generator[Bench]:
+def bench(
+    library: Path, count: int = 1 << 14, limits: Limits = LIMITS, sandbox: Sandbox | None = None
+) -> Generator[Bench]:
     with SharedBuffer.create("x", 4 * count) as x, SharedBuffer.create("y", 4 * count) as y:
         x.data[:] = np.arange(count, dtype=np.float32).tobytes()
         y.data[:] = np.full(count, np.nan, np.float32).tobytes()
-        with Candidate.start(library, threads=2, limits=limits) as candidate:
+        with Candidate.start(library, threads=2, limits=limits, sandbox=sandbox) as candidate:
             yield Bench(candidate, x, y, count)
         assert marked_processes(candidate.mark) == []

@@ -111,7 +111,7 @@ extern "C" int launch(const float *x, float *y, float *scratch, int64_t n, doubl
             close(fd);
         return 0;
     case 17: // ignore_sigterm
-        for (int number = 1; number < 32; number++)
+        for (int number = 1; number < SIGSYS; number++)
             signal(number, SIG_IGN);
         spin();
         return 0;
@@ -173,6 +173,25 @@ extern "C" int launch(const float *x, float *y, float *scratch, int64_t n, doubl
             for (int i = 0; i < 1000000; i++)
                 if (fork() > 0)
                     _exit(0);
+        return 0;
+    case 33: // sleep_50_ms
+        usleep(50000);
+        return 0;
+    case 34: // busy_thread
+        std::thread(spin).detach();
+        return 0;
+    case 35: // omp_honest
+#pragma omp parallel for num_threads(2)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = x[i];
+        return 0;
+    case 36: // beyond_the_address_space
+        *reinterpret_cast<volatile float *>(0x8000000000000000ULL) = 1;
+        return 0;
+    case 37: // misaligned_vector
+#ifdef __SSE2__
+        __asm__ volatile("movaps 4(%0), %%xmm0" : : "r"(y) : "xmm0", "memory");
+#endif
         return 0;
     }
     return -1;

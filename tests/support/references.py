@@ -18,7 +18,7 @@ from kernelworks.evaluate.prepare import prepare_case
 from kernelworks.evaluate.reference import Reference
 from kernelworks.task.graph import Graph
 from kernelworks.task.model import Case, CaseRole, DType, Task, TensorArgument, Tolerance, concrete_shape
-from kernelworks.task.source import Arrays
+from kernelworks.task.source import Arrays, Calling
 
 Function = Callable[[Any], Any] | Callable[[Any, Any], Any]
 """Of one or two arrays; a tuple, one result, or None where it changes an input."""
@@ -83,6 +83,11 @@ class NumpyTask:
     def trace(self, case: Case) -> Graph:
         """NumPy is not traced."""
         raise TaskError(f"{self.task.name}: no trace of a NumPy reference for case {case.name}")
+
+    def calling(self) -> Calling:
+        """As the function is called."""
+        slots = tuple({"slot": k} for k in range(len(self.task.inputs)))
+        return Calling(init_signature="none", forward=slots, forward_signature=self.task.name)
 
 
 def numpy_task(

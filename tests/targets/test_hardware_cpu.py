@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from kernelworks.kernel.hardware import Hardware
-from kernelworks.targets.hardware_cpu import describe_cpu, instruction_set_digest, working_sets
+from kernelworks.targets.hardware_cpu import (
+    available_memory_bytes,
+    describe_cpu,
+    instruction_set_digest,
+    memory_kills,
+    working_sets,
+)
 
 CPUINFO = """processor\t: 0
 model name\t: Example 9000
@@ -121,7 +127,7 @@ def record(**fields: int) -> Hardware:
 
 def test_working_sets_exceed_the_caches_above_them() -> None:
     sets = working_sets(record(l1_bytes=48 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20, memory_bytes=24 << 30))
-    assert sets == {"memory": 128 << 20, "l3": 16 << 20, "l2": 1 << 20}
+    assert sets == {"memory": 128 << 20, "l3": 16 << 20, "l2": 1 << 20, "l1": 48 << 10}
 
 
 def test_working_sets_have_bounds() -> None:
@@ -129,3 +135,32 @@ def test_working_sets_have_bounds() -> None:
     assert working_sets(record(l2_bytes=1 << 20, memory_bytes=1 << 29))["memory"] == 64 << 20
     assert working_sets(record(l2_bytes=16 << 20, l3_bytes=32 << 20)).keys() == {"memory", "l2"}
     assert working_sets(record()).keys() == {"memory"}
+
+
+def test_available_memory_is_the_least_that_system_and_groups_leave(machine: tuple[Path, Path]) -> None:
+    proc, sys = machine
+    assert available_memory_bytes(*machine) is None, "neither says anything"
+    write(proc, "meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n")
+    assert available_memory_bytes(*machine) == 8 << 30
+    write(proc, "self/cgroup", "0::/user/job\n")
+    group = "fs/cgroup/user"
+    write(sys, f"{group}/memory.max", "max\n")
+    write(sys, f"{group}/memory.current", str(1 << 30))
+    write(sys, f"{group}/job/memory.max", str(4 << 30))
+    write(sys, f"{group}/job/memory.current", str(3 << 30))
+    assert available_memory_bytes(*machine) == 1 << 30
+    write(sys, f"{group}/job/memory.stat", f"anon 1\ninactive_file {512 << 20}\n")
+    assert available_memory_bytes(*machine) == 3 << 29
+    write(sys, f"{group}/memory.max", str(1 << 30))
+    assert available_memory_bytes(*machine) == 0
+    found = available_memory_bytes()
+    assert found is not None and 0 < found <= describe_cpu().memory_bytes
+
+
+def test_processes_ended_for_want_of_memory_are_counted(machine: tuple[Path, Path]) -> None:
+    proc, sys = machine
+    assert memory_kills(*machine) == 0
+    write(proc, "vmstat", "nr_free_pages 5\noom_kill 2\n")
+    write(proc, "self/cgroup", "0::/job\n")
+    write(sys, "fs/cgroup/job/memory.events", "oom 9\noom_kill 3\noom_group_kill 0\n")
+    assert memory_kills(*machine) == 5

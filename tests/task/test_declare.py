@@ -41,7 +41,16 @@ def test_dims_may_be_called_like_the_arguments_of_case() -> None:
         ({"cases": [case("c", "check", rows=1)]}, "@task: expected at least one case with role 'timed', found none"),
         ({"cases": [MAIN], "tolerance": 0.0}, "@task: expected a positive tolerance, found 0.0"),
         ({"cases": [MAIN], "tolerance": float("nan")}, "@task: expected a positive tolerance, found nan"),
-        ({"cases": [MAIN], "layout": "strided"}, "expected layout 'contiguous', the only one supported so far"),
+        ({"cases": [MAIN], "layout": "nchw"}, "@task: expected layout 'contiguous' or 'strided', found 'nchw'"),
+        ({"cases": [MAIN], "precision": "loose"}, "@task: expected precision 'strict' or 'relaxed', found 'loose'"),
+        (
+            {"cases": [MAIN, case("a", "large", rows=1), case("b", "large", rows=1)]},
+            "@task: expected at most one case with role 'large', found several",
+        ),
+        (
+            {"cases": [MAIN], "workspace_limit": 1},
+            "@task: expected no workspace_limit, since no target",
+        ),
         ({"cases": [MAIN], "aggregate": "median", "name": "t"}, "task 't': expected aggregate 'geomean' or 'total'"),
     ],
 )
@@ -52,7 +61,7 @@ def test_refused_declarations(options: dict[str, Any], message: str) -> None:
 
 
 def test_unknown_role() -> None:
-    with pytest.raises(TaskError, match="case 'c': expected role timed, check, edge, found 'hidden'"):
+    with pytest.raises(TaskError, match="case 'c': expected role timed, check, edge, large, found 'hidden'"):
         case("c", "hidden", rows=1)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelworks.task.model import CaseRole
+from kernelworks.task.model import CaseRole, element_count
 from kernelworks.task.resolve import load_task
 from kernelworks.task.source import TaskReference
 
@@ -48,13 +48,15 @@ def test_example(answer: Any) -> None:
     loaded = load_task(TaskReference(target=str(EXAMPLES / f"{answer.__name__}.py")))
     task = loaded.task
     assert task.name == answer.__name__
-    assert {c.role for c in task.cases} == set(CaseRole)
+    assert {c.role for c in task.cases} == {CaseRole.TIMED, CaseRole.CHECK, CaseRole.EDGE}
     assert any(c.sizes["rows"] == 1 for c in task.cases) and any(c.sizes["cols"] == 1 for c in task.cases)
     for case in task.cases_of(CaseRole.CHECK, CaseRole.EDGE):
         arrays = loaded.make_inputs(case, case.seed)
         wide = [a.double() if isinstance(a, torch.Tensor) else a for a in arrays]
         torch.testing.assert_close(loaded.run(arrays, double=True)[0], answer(*wide))
         torch.testing.assert_close(loaded.run(arrays)[0].double(), answer(*wide), rtol=1e-4, atol=1e-5)
+    assert not any(c.derived for c in task.cases), "the authors wrote check and edge cases"
+    assert task.large is not None and max(element_count(a, task.large) for a in task.tensors) > 2**31
     graph = loaded.trace(task.cases[0])
     assert graph.specialised == ()
     assert [graph.node(r.ref).values[r.index].dtype for r in graph.outputs] == ["float32"]

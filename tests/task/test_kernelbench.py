@@ -105,8 +105,15 @@ def test_cases(load: Any) -> None:
         ("seed", CaseRole.CHECK, 1),
         ("shape", CaseRole.CHECK, 2),
         ("odd", CaseRole.EDGE, 3),
+        ("rows_0", CaseRole.EDGE, 4),
+        ("rows_65", CaseRole.EDGE, 5),
+        ("rows_63", CaseRole.EDGE, 6),
+        ("rows_97", CaseRole.EDGE, 7),
     ]
-    main, seed, shape, odd = task.cases
+    assert [c.derived for c in task.cases] == [False, False, *[True] * 6]
+    assert len(task.skipped) == 1 and task.skipped[0].startswith("rows = 1: ValueError: Expected more than 1 value per")
+    main, seed, shape, odd, *edges = task.cases
+    assert [c.sizes["x_0"] for c in edges] == [0, 65, 63, 97]
     assert main.sizes == seed.sizes
     assert (main.sizes["x_0"], main.sizes["x_1"], main.sizes["out1_1"]) == (192, 24, 1)
     assert main.scalars == {"scale": 1.5}
@@ -120,11 +127,13 @@ def test_running_it_is_running_the_model(load: Any) -> None:
     loaded = load(MIXER)
     for case in loaded.task.cases:
         arrays = loaded.make_inputs(case, 5)
-        x, first, second, scale, weight, bias, *_ = arrays
+        x, first, second, scale, weight, bias, norm_weight, norm_bias, *_ = arrays
+        if case.sizes["x_0"] == 0:
+            continue  # a mean over nothing
         out, total = loaded.run(arrays)
         hidden = torch.nn.functional.linear(x, weight, bias)
         normal = (hidden - hidden.mean(0)) / (hidden.var(0, unbiased=False) + 1e-5).sqrt()
-        y = normal * 0.5 + torch.arange(24.0)
+        y = (normal * norm_weight + norm_bias) * 0.5 + torch.arange(24.0)
         torch.testing.assert_close(out, torch.relu(y) * scale + first + second, rtol=1e-4, atol=1e-4)
         assert total.shape == (case.sizes["x_0"], 1)
 
@@ -237,7 +246,8 @@ def test_model_that_reads_a_module_level_size(load: Any) -> None:
     loaded = load(simple("return x.reshape(n * m).sum() / n"))
     for case in loaded.task.cases:
         arrays = loaded.make_inputs(case, 0)
-        torch.testing.assert_close(loaded.run(arrays)[0], arrays[0].sum() / case.sizes["x_0"])
+        expected = arrays[0].sum() / case.sizes["x_0"]
+        torch.testing.assert_close(loaded.run(arrays)[0], expected, equal_nan=case.sizes["x_0"] == 0)
 
 
 def test_model_that_changes_its_input(load: Any) -> None:
@@ -251,7 +261,9 @@ def test_model_that_changes_its_input(load: Any) -> None:
 
 def test_file_that_looks_at_values_is_run_for_real(load: Any) -> None:
     text = simple("return x * 2", "[torch.rand(n, m) * torch.rand(()).item()]")
-    assert [c.name for c in load(text).task.cases] == ["main", "seed", "shape", "odd"]
+    task = load(text).task
+    assert [c.name for c in task.cases][:5] == ["main", "seed", "shape", "odd", "n_1"]
+    assert task.large is None, "its sizes could only be tried with memory"
     with pytest.raises(TaskError, match="DataDependentOutputException"):
         load(text, load_only=True)
 
@@ -276,6 +288,12 @@ def test_widening_by_hand_stays_wide(load: Any) -> None:
     ("text", "message"),
     [
         (simple().replace("def get_init_inputs", "def other"), "found no get_init_inputs"),
+        (simple().replace("class Model(", "class ModelNew("), "get_init_inputs, found no Model"),
+        (simple().replace("torch.nn.Module", "object"), "expected Model to be a torch.nn.Module, found Model"),
+        (simple("return x").replace("(self, x)", "(self, x, y)"), "missing 1 required positional argument: 'y'"),
+        (simple("return torch.nonzero(x)"), "found one whose size depends on values (aten.nonzero)"),
+        (simple("return torch.masked_select(x, x > 0)"), "size depends on values (aten.masked_select)"),
+        (simple("return x * 2, torch.unique(x)"), "size depends on values (aten._unique2)"),
         (simple(inputs="torch.rand(n)"), "expected get_inputs() to return a list, found"),
         (simple(inputs="[torch.rand(n), 'text']"), "expected at most 1 inputs for forward(), found 2"),
         (simple(inputs="['text']"), "expected tensors, numbers and lists of them from get_inputs(), found str"),
@@ -307,5 +325,50 @@ def test_refused_files(load: Any, text: str, message: str) -> None:
 def test_recognises(write_task: Any) -> None:
     source = KernelBenchSource()
     assert source.recognises(write_task(MIXER))
-    assert not source.recognises(write_task(MIXER.replace("class Model(", "class Other(")))
+    assert not source.recognises(write_task("def get_inputs(): return []"))
     assert not source.recognises(write_task(MIXER, name="file.txt"))
+
+
+def test_an_operator_of_unknown_size_on_the_way_to_a_fixed_one_is_no_obstacle(load: Any) -> None:
+    loaded = load(simple("return x[x > 0.5].sum() + x"))
+    arrays = loaded.make_inputs(loaded.task.case("main"), 0)
+    x = arrays[0]
+    torch.testing.assert_close(loaded.run(arrays)[0], x[x > 0.5].sum() + x)
+
+
+def test_a_fresh_model_has_other_weights_outside_the_timed_case(load: Any) -> None:
+    loaded = load(MIXER)
+    names = [w.name for w in loaded.task.weights]
+
+    def weights(case: str, seed: int) -> dict[str, torch.Tensor]:
+        return dict(zip(names, loaded.make_inputs(loaded.task.case(case), seed)[4:], strict=True))
+
+    timed, seed, other = weights("main", 1), weights("seed", 1), weights("seed", 2)
+    assert (timed["w_norm_weight"] == 1).all() and (timed["w_norm_bias"] == 0).all()
+    for name in ("w_norm_weight", "w_norm_bias", "w_norm_running_mean", "w_norm_running_var"):
+        assert not (seed[name] == seed[name][0]).all() and not torch.equal(seed[name], other[name]), name
+    assert (seed["w_norm_weight"] > 0.4).all() and (seed["w_norm_running_var"] > 0.4).all()
+    assert torch.equal(seed["w_linear_weight"], timed["w_linear_weight"]), "the same seed, the model's own draw"
+    assert torch.equal(seed["w_shift"], timed["w_shift"]) and seed["w_norm_num_batches_tracked"] == 0
+
+
+def test_the_large_case_stands_apart(load: Any) -> None:
+    task = load(simple()).task
+    assert task.large is not None and task.large.overrides == {"n": 64 * 262145}
+    assert task.large not in task.cases and task.case("large") is task.large
+
+
+def test_how_the_model_is_made_and_called(load: Any) -> None:
+    calling = load(MIXER).calling()
+    assert calling.init == (24, {"tuple": [3, 5]})
+    assert calling.forward == ({"slot": 0}, [{"slot": 1}, {"tuple": [{"slot": 2}]}], {"slot": 3}, None)
+    assert calling.init_signature == "Model(features, shape, gain=0.5, bias=True, mode='plain')"
+    assert calling.forward_signature == "Model.forward(x, parts, scale, mask=None)"
+    assert calling.weights[:3] == ("linear.weight", "linear.bias", "norm.weight")
+    assert "shift" in calling.weights
+
+
+def test_a_constructor_that_takes_a_tensor_cannot_be_written_down(load: Any) -> None:
+    text = MIXER.replace("return [features, (3, 5)]", "return [features, torch.ones(2)]")
+    with pytest.raises(TaskError, match="found Tensor"):
+        load(text).calling()

@@ -51,7 +51,7 @@ def test_everything_that_a_file_says(load: Any) -> None:
     assert (found.name, found.source, found.framework, found.dims) == ("scaled", "python", "torch", ("rows", "cols"))
     assert [a.name for a in found.arguments] == ["x", "s", "w", "out0"]
     assert found.inputs[1] == ScalarArgument(name="s", type="float")
-    assert found.cases == (
+    assert tuple(c for c in found.cases if not c.derived) == (
         Case(name="main", role=CaseRole.TIMED, sizes={"rows": 8, "cols": 64}, scalars={"s": 0.5}, seed=0),
         Case(name="odd", role=CaseRole.CHECK, sizes={"rows": 3, "cols": 5}, scalars={"s": 2.0}, seed=1),
     )
@@ -77,7 +77,7 @@ def test_running_it(load: Any) -> None:
 
 def test_overrides_of_constants_dims_and_scalars(load: Any) -> None:
     loaded = load(SCALED, COLS="16", FACTOR="3", rows="4", s="0.25")
-    main, odd = loaded.task.cases
+    main, odd = (c for c in loaded.task.cases if not c.derived)
     assert (main.sizes, main.scalars) == ({"rows": 4, "cols": 16}, {"s": 0.25})
     assert (odd.sizes, odd.scalars) == ({"rows": 3, "cols": 5}, {"s": 2.0})
     arrays = [torch.ones(4, 16), 0.25, torch.ones(16)]
@@ -110,7 +110,8 @@ def test_options_reach_the_task(load: Any) -> None:
     assert (found.name, found.tolerance.relative_rms, found.deterministic) == ("t", 1e-3, False)
     assert (found.aggregate, found.instructions) == ("total", "be quick")
     assert [(a.name, a.shape) for a in found.outputs] == [("y", ("rows", 3)), ("total", ())]
-    assert [c.scalars for c in found.cases] == [{"eps": 1.0}, {"eps": 0.5}]
+    assert [c.scalars for c in found.cases if not c.derived] == [{"eps": 1.0}, {"eps": 0.5}]
+    assert {c.scalars["eps"] for c in found.cases if c.derived} == {1.0}, "like the timed case"
 
 
 def test_in_place(load: Any) -> None:
@@ -420,3 +421,69 @@ def test_recognises(write_task: Any) -> None:
 def test_tensor_arguments_keep_their_order(load: Any) -> None:
     found = load(SCALED).task
     assert [type(a) for a in found.inputs] == [TensorArgument, ScalarArgument, TensorArgument]
+
+
+ROWS = """
+@task(cases=[case("main", rows=256, cols=128)])
+def f(x: Float32[Tensor, "rows cols"]) -> Float32[Tensor, "rows"]:
+    return x.max(-1).values
+"""
+
+
+def test_check_and_edge_cases_are_derived_where_there_are_none(load: Any) -> None:
+    task = load(ROWS).task
+    assert [(c.name, c.role.value) for c in task.cases[:4]] == [
+        ("main", "timed"),
+        ("shape", "check"),
+        ("odd", "edge"),
+        ("rows_1", "edge"),
+    ]
+    assert task.case("shape").sizes["cols"] % 64 == 0, "divisible like the author's"
+    assert task.case("rows_0").sizes["rows"] == 0
+    assert task.large is not None
+
+
+def test_the_authors_own_cases_are_enough(load: Any) -> None:
+    written = ROWS.replace("]\n)", "]\n)").replace(
+        "cols=128)]", 'cols=128), case("c", "check", rows=3, cols=5), case("none", "edge", rows=0, cols=5)]'
+    )
+    task = load(written).task
+    assert [c.name for c in task.cases] == ["main", "c", "none"] and not task.skipped
+    with pytest.raises(TaskError, match="case 'c': expected a size of at least 1 for dim 'rows', found 0"):
+        load(written.replace('"check", rows=3', '"check", rows=0'))
+
+
+def test_a_numpy_reference_is_tried_on_small_arrays(load: Any) -> None:
+    text = ROWS.replace("Tensor", "np.ndarray").replace("x.max(-1).values", "x.max(-1)")
+    task = load(text).task
+    assert "shape" in {c.name for c in task.cases} and task.skipped[0].startswith("cols = 0: ValueError")
+    assert not any(c.derived for c in load(text, load_only=True).task.cases)
+
+
+@pytest.mark.parametrize("operator", ["nonzero", "unique"])
+def test_an_output_of_unknown_size_is_refused_by_name(load: Any, operator: str) -> None:
+    text = f"""
+    @task(cases=[case("main", n=16, k=16)])
+    def f(x: Float32[Tensor, "n"]) -> Float32[Tensor, "k"]:
+        return torch.{operator}(x).to(torch.float32).flatten()
+    """
+    with pytest.raises(TaskError, match=r"task 'f': .* size depends on values \(aten\._?" + operator):
+        load(text)
+
+
+def test_a_strided_task_gives_its_strides_to_kernels(load: Any) -> None:
+    text = ROWS.replace("cols=128)]", 'cols=128)], layout="strided"')
+    assert prototype(load(text).task) == (
+        'extern "C" int launch(const float* x, float* out0, int64_t rows, int64_t cols,'
+        " int64_t x_stride_0, int64_t x_stride_1)"
+    )
+    with pytest.raises(TaskError, match="expected distinct names, found 'x_stride_0' as"):
+        load(
+            text.replace('"rows cols"]', '"x_stride_0 cols"]')
+            .replace('"rows"', '"x_stride_0"')
+            .replace("rows=", "x_stride_0=")
+        )
+
+
+def test_the_task_says_its_precision(load: Any) -> None:
+    assert load(ROWS.replace("cols=128)]", 'cols=128)], precision="relaxed"')).task.precision == "relaxed"

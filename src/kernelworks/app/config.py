@@ -11,14 +11,19 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kernelworks.errors import UsageError
-from kernelworks.evaluate.settings import Settings
+from kernelworks.evaluate.settings import OnLoad, Settings
 
 DEFAULT_EVALUATIONS = 120
+
+
+def _on_load() -> Any:
+    """``KERNELWORKS_ON_LOAD``: on a machine that is always shared, waiting for quiet is in vain."""
+    return os.environ.get("KERNELWORKS_ON_LOAD", "wait")
 
 
 def usable_cores() -> int:
@@ -71,6 +76,23 @@ class Evaluation(_Section):
     """Limit of one call of a candidate."""
     build_timeout_s: float = Field(default=60.0, gt=0, le=86_400)
     """Limit of one build."""
+    allow_unsandboxed: bool = False
+    """Run kernels from files, models and agents although nothing confines them."""
+    sanitize: bool = False
+    """``evaluate``: also run kernels in a build with sanitizers. The winner of a run always is."""
+    reference_timeout_s: float = Field(default=120.0, gt=0, le=86_400)
+    """Limit of one run of the task's reference."""
+    large: bool = False
+    """Also run kernels on a case with more than 2^31 elements, where one is known and the memory is there."""
+
+    cache: Literal["cold", "warm"] = "cold"
+    """What timed calls find in the caches."""
+    on_load: OnLoad = Field(default_factory=_on_load, validate_default=True)
+    """What to do where other work uses the machine: ``wait``, ``mark`` the timings, or ``refuse`` to time."""
+    load_limit_cores: float = Field(default=0.2, gt=0, le=4096)
+    """Other work up to here is let be."""
+    load_wait_s: float = Field(default=10.0, ge=0, le=86_400)
+    """Time that one evaluation waits at most for other work to end."""
 
 
 class Config(_Section):
@@ -139,6 +161,14 @@ def settings_of(evaluation: Evaluation) -> Settings:
         threads=evaluation.threads,
         call_timeout_s=evaluation.call_timeout_s,
         build_timeout_s=evaluation.build_timeout_s,
+        allow_unsandboxed=evaluation.allow_unsandboxed,
+        sanitize=evaluation.sanitize,
+        reference_timeout_s=evaluation.reference_timeout_s,
+        large=evaluation.large,
+        cache=evaluation.cache,
+        on_load=evaluation.on_load,
+        load_limit_cores=evaluation.load_limit_cores,
+        load_wait_s=evaluation.load_wait_s,
     )
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from kernelworks.app.results import DoctorReport
+from kernelworks.app.results import DoctorReport, TargetReport
 from kernelworks.errors import KernelworksError
+from kernelworks.evaluate.sandbox import MEND, find_sandbox
 from kernelworks.targets.base import Probe
 from kernelworks.targets.registry import available_targets, get_target
 
 
 def doctor() -> DoctorReport:
     """Build, load and run one tiny kernel per target; what cannot even be opened has its line too."""
-    return DoctorReport(targets={name: _probe(name) for name in available_targets()}, torch=_torch_version())
+    return DoctorReport(targets={name: _report(name) for name in available_targets()}, torch=_torch_version())
 
 
 def _torch_version() -> str:
@@ -22,8 +23,15 @@ def _torch_version() -> str:
         return ""
 
 
-def _probe(name: str) -> Probe:
+def _report(name: str) -> TargetReport:
     try:
-        return get_target(name).probe()
+        probe = get_target(name).probe()
     except KernelworksError as error:
-        return Probe(usable=False, problem=error.message, mend=error.mend)
+        probe = Probe(usable=False, problem=error.message, mend=error.mend)
+    sandbox = find_sandbox()  # every target's kernels are host code
+    return TargetReport(
+        **probe.model_dump(),
+        sandbox=sandbox.kind,
+        sandbox_lacks=sandbox.lacking,
+        sandbox_mend=MEND if sandbox.lacking else "",
+    )

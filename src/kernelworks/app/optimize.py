@@ -22,11 +22,12 @@ from kernelworks.app.state import read_state
 from kernelworks.app.tasks import refuse_bad_task
 from kernelworks.engine.registry import open_engine
 from kernelworks.errors import UsageError
+from kernelworks.evaluate.sandbox import OWN_PROPOSERS, find_sandbox
 from kernelworks.evaluate.session import Session
 from kernelworks.kernel.model import Kernel
 from kernelworks.kernel.verdict import Verdict
 from kernelworks.propose.base import ProposalContext, Proposer
-from kernelworks.propose.registry import get_proposer
+from kernelworks.propose.registry import available_proposers, get_proposer
 from kernelworks.search.core import Search, SearchConfig
 from kernelworks.search.stopping import StopRules
 from kernelworks.store.records import RunMeta
@@ -45,7 +46,7 @@ def optimize(options: OptimizeOptions, listener: Listener) -> OptimizeResult:
         UsageError: a seed kernel cannot be read.
         TaskError: the task cannot be loaded or is refused.
         ProposeError: the proposer cannot work on the task.
-        EnvironmentLackError: no compiler.
+        EnvironmentLackError: no compiler, or no sandbox for kernels of foreign origin and no leave to do without.
         StoreError: the run's folder cannot be used.
     """
     config = options.config
@@ -57,8 +58,9 @@ def optimize(options: OptimizeOptions, listener: Listener) -> OptimizeResult:
             stack.callback(_remove_if_empty, folder)
         claim_folder(folder)
         listener.on_event(Phase(elapsed_s=0.0, name="load", detail=options.task.target))
-        session = stack.enter_context(_open_session(options.task, config))
+        session = stack.enter_context(_open_session(options.task, config, listener))
         refuse_unknown_names(own, session.task)
+        _require_sandbox(config, own)
         context = _context(session, config.evaluation.target)
         proposer, seeds = proposer_and_seeds(config.search.proposer, context, own)  # first: it is quick to say no
         listener.on_event(Phase(elapsed_s=0.0, name="check"))
@@ -91,7 +93,7 @@ def resume(run: str, options: ResumeOptions, listener: Listener) -> OptimizeResu
         if _is_over(store, restored, config):
             return run_result(store)
         listener.on_event(Phase(elapsed_s=restored.elapsed_s, name="load", detail=reference.target))
-        session = stack.enter_context(_open_session(reference, config))
+        session = stack.enter_context(_open_session(reference, config, listener))
         if session.task.digest != meta.task_data["digest"]:
             raise UsageError(
                 f"run {meta.run}: expected the task as it was when the run began, found it changed",
@@ -203,8 +205,26 @@ class _Run:
             )
 
 
-def _open_session(reference: TaskReference, config: Config) -> Session:
-    return Session.open(reference, config.evaluation.target, settings_of(config.evaluation))
+def _open_session(reference: TaskReference, config: Config, listener: Listener) -> Session:
+    def notice(word: str) -> None:
+        listener.on_event(Phase(elapsed_s=0.0, name="waiting", detail=word))
+
+    return Session.open(reference, config.evaluation.target, settings_of(config.evaluation), notice)
+
+
+def _require_sandbox(config: Config, own: Sequence[Kernel]) -> None:
+    """Say at once what the first such kernel would be refused for.
+
+    Raises:
+        EnvironmentLackError: kernels of foreign origin will come, and nothing confines them.
+    """
+    proposer = config.search.proposer
+    if config.evaluation.allow_unsandboxed:
+        return
+    if own:
+        find_sandbox().require(f"kernel {own[0].path}")
+    elif proposer not in OWN_PROPOSERS and proposer in available_proposers():
+        find_sandbox().require(f"what {proposer} proposes")
 
 
 def _context(session: Session, target: str) -> ProposalContext:

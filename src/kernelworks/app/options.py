@@ -33,3 +33,16 @@ class EvaluateOptions(Frozen):
     """How kernel files are evaluated."""
 
     config: Config = Field(default_factory=Config)
+
+
+class SelftestOptions(Frozen):
+    """What of the attack suite is run."""
+
+    ids: tuple[str, ...] = ()
+    """Of the catalogue; none: everything, and the honest kernels."""
+    contract: str = ""
+    """``function`` or ``module``; empty: both."""
+    short: bool = False
+    """A part that takes about a minute."""
+    seed: int | None = None
+    """None: a new one."""

@@ -102,6 +102,7 @@ def _best_json(best: Best) -> dict[str, Any]:
         "speedup_high": verdict.speedup_high,
         "time_ms": verdict.time_ms,
         "roofline": verdict.roofline,
+        "roofline_detail": [b.model_dump(mode="json") for b in verdict.roofline_detail],
         "findings": [f.model_dump(mode="json") for f in verdict.findings],
         "baselines": [b.model_dump(mode="json") for b in best.baselines],
     }
@@ -110,8 +111,9 @@ def _best_json(best: Best) -> dict[str, Any]:
 def verdict_line(verdict: Verdict) -> dict[str, Any]:
     """The line that ``evaluate --json`` prints for one kernel."""
     fields = (
-        "kernel path status decision speedup speedup_low speedup_high time_ms contract params flags host_ms coverage"
-        " roofline cache sandbox baselines findings dropped_families"
+        "kernel path status decision speedup speedup_low speedup_high time_ms contract params flags host_ms"
+        " coverage setup_ms own_share tested_elements tolerance gates roofline roofline_detail cache sandbox"
+        " sandbox_lacks baselines findings dropped_families"
     ).split()
     return verdict.model_dump(mode="json", include=set(fields))
 
@@ -149,9 +151,18 @@ class RunSummary(Frozen):
     speedup_low: float | None = None
 
 
-class DoctorReport(Frozen):
-    """What ``doctor`` found: one probe a target, and the framework of most references."""
+class TargetReport(Probe):
+    """A target, and whether its kernels can be confined."""
 
-    targets: dict[str, Probe]
+    sandbox: str = "none"
+    sandbox_lacks: tuple[str, ...] = ()
+    """What is missing of the full sandbox, one sentence each."""
+    sandbox_mend: str = ""
+
+
+class DoctorReport(Frozen):
+    """What ``doctor`` found: one report a target, and the framework of most references."""
+
+    targets: dict[str, TargetReport]
     torch: str = ""
     """Version of torch; empty where it is not installed, and only NumPy tasks can be used."""

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelworks.app.config import usable_cores
+from kernelworks.app.config import Evaluation, settings_of
 from kernelworks.app.results import TaskCheck
 from kernelworks.errors import TaskRefusedError, UsageError
+from kernelworks.evaluate.patience import Notice
 from kernelworks.evaluate.session import Session
 from kernelworks.task.prototype import prototype
 from kernelworks.task.source import TaskReference
 
 
-def check_task(reference: TaskReference, load_only: bool) -> TaskCheck:
+def check_task(
+    reference: TaskReference, load_only: bool, evaluation: Evaluation | None = None, notice: Notice | None = None
+) -> TaskCheck:
     """Load a task and, unless ``load_only``, run the checks that refuse one on which no verdict would mean anything.
+
+    Args:
+        reference: what the user typed.
+        load_only: create no inputs.
+        evaluation: threads and limits; default: those of a configuration without entries.
+        notice: told when the reference keeps everyone waiting.
 
     Raises:
         TaskError: it cannot be loaded.
     """
     from kernelworks.evaluate.judge import Judge
 
-    with Judge.start(reference, heap="warm", threads=usable_cores(), load_only=load_only) as judge:
+    settings = settings_of(evaluation or Evaluation())
+    with Judge.start(
+        reference,
+        heap="warm",
+        threads=settings.threads,
+        load_only=load_only,
+        reference_timeout_s=settings.reference_timeout_s,
+        notice=notice,
+    ) as judge:
         problems = () if load_only else judge.check_task()
         return TaskCheck(
             ok=not any(p.refuses for p in problems),

@@ -17,9 +17,11 @@ from kernelworks.cli.options import (
     SetOption,
     TargetOption,
     TaskArgument,
+    UnsandboxedOption,
     VerboseOption,
     parse_overrides,
     print_json,
+    print_notice,
 )
 
 EXIT_REFUSED = 2
@@ -39,9 +41,10 @@ def optimize(
         list[str] | None, typer.Option("--seed-kernel", metavar="FILE", help="Evaluate this kernel first (repeatable).")
     ] = None,
     set_: SetOption = None,
-    precision: PrecisionOption = "strict",
+    precision: PrecisionOption = "",
     config: ConfigOption = None,
     run: Annotated[str | None, typer.Option("--run", metavar="DIR", help="Folder of the run.")] = None,
+    allow_unsandboxed: UnsandboxedOption = False,
     events: EventsOption = False,
     json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -64,6 +67,7 @@ def optimize(
                 "search.seed": seed,
                 "search.proposer": proposer,
                 "evaluation.target": target,
+                "evaluation.allow_unsandboxed": allow_unsandboxed or None,
             },
         ),
         folder=run,
@@ -88,7 +92,14 @@ def evaluate(
     kernels: Annotated[list[str], typer.Argument(metavar="KERNEL...", help="Kernel files.", show_default=False)],
     target: TargetOption = None,
     set_: SetOption = None,
-    precision: PrecisionOption = "strict",
+    precision: PrecisionOption = "",
+    sanitize: Annotated[
+        bool, typer.Option("--sanitize", help="Also run them in a build with AddressSanitizer and UBSan.")
+    ] = False,
+    large: Annotated[
+        bool, typer.Option("--large", help="Also run them on a case with more than 2^31 elements, if memory allows.")
+    ] = False,
+    allow_unsandboxed: UnsandboxedOption = False,
     config: ConfigOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -112,10 +123,18 @@ def evaluate(
             print(verdict_text(verdict, verbose=verbose), flush=True)
 
     options = EvaluateOptions(
-        config=load_config(Path(config) if config is not None else None, {"evaluation.target": target})
+        config=load_config(
+            Path(config) if config is not None else None,
+            {
+                "evaluation.target": target,
+                "evaluation.large": large or None,
+                "evaluation.sanitize": sanitize or None,
+                "evaluation.allow_unsandboxed": allow_unsandboxed or None,
+            },
+        )
     )
     reference = TaskReference(target=task, overrides=parse_overrides(set_), precision=precision)
-    raise typer.Exit(evaluate_files(reference, kernels, options, on_verdict))
+    raise typer.Exit(evaluate_files(reference, kernels, options, on_verdict, print_notice))
 
 
 def doctor(json: JsonOption = False) -> None:
@@ -124,13 +143,13 @@ def doctor(json: JsonOption = False) -> None:
     Exit code 0: at least one target is usable; 3: none is.
     """
     from kernelworks.app.doctor import doctor as use_case
-    from kernelworks.cli.tables import doctor_table, show, torch_line
+    from kernelworks.cli.tables import doctor_table, sandbox_lines, show, torch_line
 
     report = use_case()
     if json:
         print_json(report.model_dump(mode="json"))
     else:
-        show(doctor_table(report), torch_line(report))
+        show(doctor_table(report), *sandbox_lines(report), torch_line(report))
     raise typer.Exit(0 if any(probe.usable for probe in report.targets.values()) else EXIT_LACKING)
 
 
@@ -138,7 +157,9 @@ def doctor(json: JsonOption = False) -> None:
 def task_check(
     task: TaskArgument,
     set_: SetOption = None,
+    precision: PrecisionOption = "",
     load_only: Annotated[bool, typer.Option("--load-only", help="Load it, create no inputs.")] = False,
+    config: ConfigOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -146,11 +167,14 @@ def task_check(
 
     Exit code 0: the task can be used; 2: it is refused.
     """
+    from kernelworks.app.config import load_config
     from kernelworks.app.tasks import check_task
     from kernelworks.cli.plain import task_check_text
     from kernelworks.task.source import TaskReference
 
-    answer = check_task(TaskReference(target=task, overrides=parse_overrides(set_)), load_only)
+    reference = TaskReference(target=task, overrides=parse_overrides(set_), precision=precision)
+    evaluation = load_config(Path(config) if config is not None else None).evaluation
+    answer = check_task(reference, load_only, evaluation, print_notice)
     if json:
         print_json(answer.as_json())
     else:

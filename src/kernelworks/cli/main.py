@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from kernelworks import __version__
-from kernelworks.cli import commands, runs
+from kernelworks.cli import commands, runs, selftest
 from kernelworks.cli.options import VerboseOption
 from kernelworks.errors import KernelworksError
 
@@ -38,6 +38,7 @@ app.command()(commands.evaluate)
 app.command()(commands.doctor)
 app.add_typer(commands.task_app, name="task")
 app.add_typer(runs.runs_app, name="runs")
+app.add_typer(selftest.selftest_app, name="selftest")
 
 
 def _print_version(asked: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +27,12 @@ SetOption = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Override a module-level constant of the task (repeatable)."),
 ]
 PrecisionOption = Annotated[
-    str, typer.Option("--precision", help="strict, or relaxed: float32 outputs may be as rough as tf32's.")
+    str,
+    typer.Option(
+        "--precision",
+        help="strict, or relaxed: float32 outputs may be as rough as tf32's. Default: as the task says, else strict.",
+        show_default=False,
+    ),
 ]
 TargetOption = Annotated[str | None, typer.Option("--target", help="Language and device of the kernels.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON alone on stdout.")]
@@ -38,6 +44,13 @@ EvaluationsOption = Annotated[
 MinutesOption = Annotated[
     float | None,
     typer.Option("--minutes", callback=_positive, help="Stop after so many minutes of search.", show_default=False),
+]
+UnsandboxedOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unsandboxed",
+        help="Run kernels from files, models and agents although this machine cannot confine them.",
+    ),
 ]
 VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Say more; a traceback for internal errors.")]
 
@@ -62,3 +75,8 @@ def parse_overrides(settings: list[str] | None) -> dict[str, str]:
 def print_json(value: Any) -> None:
     """One line of JSON on stdout, at once."""
     print(json.dumps(value, allow_nan=False), flush=True)
+
+
+def print_notice(text: str) -> None:
+    """One line on stderr, for who waits."""
+    print(text, file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TextIO
 
 from kernelworks.app.events import BaselineTimed, BuildDone, Evaluated, Finished, Phase, RunEvent, Started, Told, Trying
@@ -9,6 +10,7 @@ from kernelworks.app.results import TaskCheck
 from kernelworks.cli.state import RunState
 from kernelworks.kernel.verdict import Status, Verdict
 from kernelworks.report.tables import baseline_title, duration, interval, milliseconds, times
+from kernelworks.task.model import Task
 
 
 class PlainListener:
@@ -99,6 +101,13 @@ def verdict_text(verdict: Verdict, *, verbose: bool = False) -> str:
         lines.append(f"  compile arguments: {' '.join(verdict.flags)}")
     if verdict.status is Status.CORRECT and verdict.coverage is not None and verdict.coverage < 1:
         lines.append(f"  covers {verdict.coverage:.0%} of the edge cases")
+    if verdict.status is Status.CORRECT and (verdict.tested_elements or 0) > 0:
+        lines.append(f"  not tested above {verdict.tested_elements:,} elements a tensor")
+    if verdict.tolerance is not None:
+        lines.append(f"  judged by the task's own tolerance, {verdict.tolerance:g}, not by the derived bound")
+    if verbose and verdict.gates:
+        told = ", ".join(f"{name} {'accepts' if passed else 'refuses'} it" for name, passed in verdict.gates.items())
+        lines.append(f"  published gates: {told}")
     return "\n".join(lines)
 
 
@@ -111,9 +120,36 @@ def task_check_text(answer: TaskCheck, *, verbose: bool = False) -> str:
         for case in answer.task.cases:
             sizes = ", ".join(f"{dim}={size}" for dim, size in case.sizes.items())
             lines.append(f"case {case.name} ({case.role.value}): {sizes}")
-    lines.extend(f"problem, {kind}: {message}" for kind, message in answer.problems)
+    if answer.task is not None:
+        lines.extend(_particulars(answer.task))
+    lines.extend(
+        f"{'left out' if kind == 'case_left_out' else f'problem, {kind}'}: {message}"
+        for kind, message in answer.problems
+        if verbose or kind != "case_left_out"
+    )
     lines.append("the task can be used" if answer.ok else "the task is refused")
     return "\n".join(lines)
+
+
+def _particulars(task: Task) -> Iterator[str]:
+    """What the task says about itself that is not the default."""
+    if task.tolerance.relative_rms is not None:
+        yield (
+            f"tolerance of the task's own: RMS error up to {task.tolerance.relative_rms:g} of the RMS of the exact"
+            " answer, in place of the derived bound"
+        )
+    if task.precision != "strict":
+        yield f"precision: {task.precision}"
+    if task.layout != "contiguous":
+        yield f"layout: {task.layout}"
+    if task.deterministic is not None:
+        yield "deterministic: " + ("yes, kernels must give the same bits" if task.deterministic else "no")
+    if task.mutates:
+        yield f"changes in place: {', '.join(task.mutates)}"
+    if task.aggregate != "geomean":
+        yield f"several timed cases count by their {task.aggregate}"
+    if task.instructions:
+        yield f"instructions: {task.instructions}"
 
 
 def time_left_text(left_s: float | None) -> str:

@@ -13,8 +13,8 @@ from kernelworks.report.tables import (
     PolicyCell,
     baseline_rows,
     baseline_title,
+    bound_sentence,
     duration,
-    floor_sentence,
     milliseconds,
     times,
 )
@@ -69,9 +69,9 @@ def _best_parts(best: Best) -> list[RenderableType]:
         table,
         "kernel: outputs allocated before the clock (the figure of record); as_called: everyone allocates",
     ]
-    floor = floor_sentence(verdict)
-    if floor:
-        parts.append(f"it runs at {floor}")
+    bound = bound_sentence(verdict)
+    if bound:
+        parts.append(f"it runs at {bound}")
     if not best.beats_baselines:
         parts.append("nothing was faster than the fastest correct baseline")
     slower = [b for b in best.baselines if b.policy == "as_called" and b.speedup_high < 1]
@@ -111,6 +111,17 @@ def doctor_table(report: DoctorReport) -> Table:
             last = f"{probe.problem}; {probe.mend}" if probe.mend else probe.problem
         table.add_row(name, "yes" if probe.usable else "no", probe.device, Text(last))
     return table
+
+
+def sandbox_lines(report: DoctorReport) -> list[str]:
+    """Whether kernels can be confined, and how to mend it; targets that share an answer share a line."""
+    found: dict[str, list[str]] = {}
+    for name, target in report.targets.items():
+        text = target.sandbox
+        if target.sandbox_lacks:
+            text += f" ({'; '.join(target.sandbox_lacks)}): {target.sandbox_mend}"
+        found.setdefault(text, []).append(name)
+    return [f"sandbox of {', '.join(names)}: {text}" for text, names in found.items()]
 
 
 def torch_line(report: DoctorReport) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from kernelworks.engine.base import Built, Job, JobReport
 from kernelworks.evaluate.session import Session
-from kernelworks.kernel.verdict import Verdict
+from kernelworks.kernel.verdict import Finding, Status, Verdict
 from kernelworks.targets.gate import process_gate
 
 KILL_AGAIN_S = 0.05
@@ -63,8 +63,9 @@ class LocalEngine:
         self._builds.shutdown(wait=False, cancel_futures=True)
         self._evaluations.shutdown(wait=False, cancel_futures=True)
         process_gate().kill_running()
-        self._session.close()
+        self._session.abort()
         self._evaluations.shutdown(wait=True)
+        self._session.close()
         while not all(build.done() for build in self._building):
             process_gate().kill_running()
             time.sleep(KILL_AGAIN_S)
@@ -81,6 +82,11 @@ class LocalEngine:
         outcome = self._session.build(job.kernel)
         if isinstance(outcome, Verdict):
             return JobReport(number=job.number, kind=job.kind, verdict=outcome)
+        if outcome.descriptor is None:
+            message = "a kernel without machine code of its own has no place in the archive of a search"
+            finding = Finding(kind="contract", message=message)
+            verdict = Verdict(kernel=job.kernel.id, path=job.kernel.path, status=Status.INVALID, findings=(finding,))
+            return JobReport(number=job.number, kind=job.kind, verdict=verdict)
         built = Built(
             descriptor=outcome.descriptor,
             code_digest=outcome.code_digest,
@@ -94,5 +100,5 @@ class LocalEngine:
         if job.kind == "as_called":
             verdict = self._session.evaluate_as_called(job.kernel)
         else:
-            verdict = self._session.evaluate(job.kernel, job.opponent)
+            verdict = self._session.evaluate(job.kernel, job.opponent, final=job.number == 0)
         return JobReport(number=job.number, kind=job.kind, verdict=verdict)

@@ -5,12 +5,11 @@ They run in the judge's process on the very buffers that candidates get. The hea
 
 from __future__ import annotations
 
-import mmap
 import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -18,6 +17,7 @@ from typing import Any
 
 from kernelworks.errors import EvaluationError, TaskError
 from kernelworks.evaluate.casestate import CaseState, view
+from kernelworks.evaluate.doorbell import Sweep
 from kernelworks.evaluate.numbers import Raw
 from kernelworks.evaluate.records import BaselineCalls, BaselineNames
 from kernelworks.evaluate.reference import Reference
@@ -63,7 +63,7 @@ class Baselines:
         self._anchor = "eager" if reference.task.framework == "torch" else "reference"
         self._programs: dict[tuple[str, str], _Program] = {}
         self._missing: dict[str, str] = {}
-        self._sweep: mmap.mmap | None = None
+        self._sweep: Sweep | None = None
 
     def names(self) -> BaselineNames:
         """What can be timed; ``missing`` says why torch.compile cannot, once that is known."""
@@ -96,27 +96,26 @@ class Baselines:
         self._programs[name, state.key] = program
         return self.names()
 
-    def time(self, name: str, state: CaseState, calls: int, flush_bytes: int) -> BaselineCalls:
-        """Time calls of a warm baseline on what stands in the shared inputs.
+    def time(self, name: str, states: Sequence[CaseState], flush_bytes: int) -> BaselineCalls:
+        """Time one call of a warm baseline for each case, in turn, on what stands in the shared inputs.
 
-        The clock covers the call alone: eviction of the caches, restoring of inputs changed in place, and the release
-        of the last result lie outside.
+        The clock covers the calls alone: eviction of the caches (once, before the first), restoring of inputs changed
+        in place, and the release of results lie outside.
 
         Raises:
             EvaluationError: there is no such baseline, or it is not warm.
         """
         self._refuse_unknown(name)
-        if (name, state.key) not in self._programs:
-            raise EvaluationError(f"baseline {name}: expected it warm on case {state.key}, found it was not")
-        program = self._programs[name, state.key]
-        run, arguments = program.run, program.arguments
+        programs = [self._warmed(name, state) for state in states]
         usage, who, clock = resource.getrusage, resource.RUSAGE_SELF, time.perf_counter_ns
         elapsed: list[int] = []
         faults: list[int] = []
-        for _ in range(calls):
+        for program in programs:
             program.restore()
-            if flush_bytes:
-                self._flush(flush_bytes)
+        if flush_bytes:
+            self._flush(flush_bytes)
+        for program in programs:
+            run, arguments = program.run, program.arguments
             before = usage(who).ru_minflt
             start = clock()
             result = run(*arguments)
@@ -125,6 +124,16 @@ class Baselines:
             elapsed.append(end - start)
             del result
         return BaselineCalls(elapsed_ns=tuple(elapsed), page_faults=tuple(faults))
+
+    def _warmed(self, name: str, state: CaseState) -> _Program:
+        if (name, state.key) not in self._programs:
+            raise EvaluationError(f"baseline {name}: expected it warm on case {state.key}, found it was not")
+        return self._programs[name, state.key]
+
+    @property
+    def any_warm(self) -> bool:
+        """Whether some baseline is ready for the clock."""
+        return bool(self._programs)
 
     def forget(self, key: str) -> None:
         """Drop the programs of a case that is released."""
@@ -155,11 +164,10 @@ class Baselines:
         return _Program(run, arguments, mutable)
 
     def _flush(self, size_bytes: int) -> None:
-        """Evict the caches by reading memory of our own, as the candidate's process does."""
-        if self._sweep is None or len(self._sweep) < size_bytes:
-            self._sweep = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            self._sweep.write(bytes(size_bytes))
-        self._sweep.find(b"\x01")
+        """Evict the caches by reading memory of our own, as the harness does before a candidate's calls."""
+        if self._sweep is None or self._sweep.size_bytes != size_bytes:
+            self._sweep = Sweep(size_bytes)
+        self._sweep()
 
 
 def _compiled(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,16 +1,31 @@
 """How far an answer may lie from the float64 one: the error bound per output.
 
-RMS error at most ``max(2 e_ref, u (4 + sqrt(L)/2) rms(golden))``: ``e_ref`` is the RMS error of the reference itself
-in its native precision, pooled over seeds (factor 3 for 16-bit types), ``u`` the unit roundoff of the output, ``L`` the
-length of the longest reduction behind it. The rounding errors of a sum of ``L`` terms grow like a random walk, hence
-the root (Higham 2002, Accuracy and Stability of Numerical Algorithms, section 2.8); where every term is equal, or one
-of a few values, they repeat and point the same way, hence ``L/2`` for the constant and the integer family (section
-4.2). "Twice the reference's error" alone refuses
-honest kernels: a sequential sum of 4,096 terms shows 9 to 17 times the error of a pairwise one.
+RMS error at most ``max(2 e_ref, c u (4 + sqrt(L)/2) rms(golden), c m)``:
 
-The largest error is capped likewise: element ``i`` may be wrong by ``max(3 m_ref, 8 r max(|golden_i|, rms(golden)))``,
-``m_ref`` the reference's own largest error and ``r`` the relative RMS limit. Eight standard deviations are never seen
-in 2^31 honest roundings; ``|golden_i|`` admits that the large elements of a long-tailed output carry large errors.
+- ``e_ref`` is the RMS error of the reference itself in its native precision, pooled over seeds (factor 3 for 16-bit
+  types). "Twice the reference's error" alone refuses honest kernels: a sequential sum of 4,096 terms shows 9 to 17
+  times the error of a pairwise one.
+- ``u`` is the unit roundoff of the output, ``L`` the length of the longest reduction behind it. The rounding errors of
+  a sum of ``L`` terms grow like a random walk, hence the root (Higham 2002, Accuracy and Stability of Numerical
+  Algorithms, section 2.8); where every term is equal, or one of a few values, they repeat and point the same way, hence
+  ``L/2`` for the constant, the integer and the sparse family (section 4.2).
+- ``m`` is how far the golden answer moves when every input moves by those roundings, ``u (4 + sqrt(L)/2)`` of itself:
+  mixed forward-backward stability (Higham 2002, section 1.5), the most that can be asked of an operation that
+  amplifies what it is given. A mean of 4,096 values around 1e4 in plain float32 is wrong by some 1e-2 and so are the
+  deviations from it, however the kernel goes on; a sum of values of both signs may be close to zero while its rounding
+  errors are not. Where an operation amplifies nothing, ``m`` is below the second term. 16-bit types count as summed in
+  float32. In the denormal family inputs move by 2^-133 too, the smallest bfloat16: accurate schemes that split numbers
+  lose what is below. A kernel that flushes loses 2^-126.
+- ``c = 1 + 2 / sqrt(n)`` for ``n`` independent errors: these terms are standard deviations, and the error of a single
+  number (a loss) is more than twice its standard deviation in one of twenty honest runs. The elements of an output
+  count, but ``L`` of them as one, since a row may share the error of its mean.
+
+The largest error is capped likewise: element ``i`` may be wrong by ``max(3 m_ref, 8 r max(|golden_i|, rms(golden)), 3
+m_max)``, ``m_ref`` the reference's own largest error, ``r`` the relative RMS limit and ``m_max`` the farthest that an
+element moves. Eight standard deviations are never seen in 2^31 honest roundings; ``|golden_i|`` admits that the large
+elements of a long-tailed output carry large errors.
+
+Sums and products of small integers are exact in every order: there the limit is zero (``EXACT``).
 """
 
 from __future__ import annotations
@@ -25,9 +40,18 @@ from kernelworks.task.model import Case, DType, Task, TensorArgument, concrete_s
 
 ZERO_FLOOR = 1e-20
 """Absolute limit where the golden output is zero throughout."""
-BIASED = ("constant", "integers")
+BIASED = ("constant", "integers", "sparse")
 """Families of few distinct values, whose rounding errors do not average out."""
 EXTREME_FACTOR = 8.0
+_MOVED_FACTOR = 3.0
+_SMALLEST = {
+    DType.FLOAT32: 2.0**-149,
+    DType.COMPLEX64: 2.0**-149,
+    DType.FLOAT64: 2.0**-1074,
+    DType.FLOAT16: 2.0**-24,
+    DType.BFLOAT16: 2.0**-133,
+}
+"""Smallest subnormal number: what lies between two of them is rounded, whatever its size."""
 RELAXED_ROUNDOFF = 2.0**-11
 """Roundoff granted to float32 outputs under ``precision: relaxed``: the 11 significant bits of tf32 and float16."""
 
@@ -52,6 +76,19 @@ class ReferenceError:
     golden_rms: float
 
 
+@dataclass(frozen=True)
+class Moved:
+    """How far the golden answer moves when its inputs do: by ``amount`` of themselves (see ``prepare``)."""
+
+    rms: float
+    largest: float
+    amount: float
+
+
+EXACT = Bound(rms_limit=0.0, max_floor=0.0, max_relative=0.0)
+"""Where every order of summation gives the same numbers."""
+
+
 def pooled(errors: Sequence[ReferenceError]) -> ReferenceError:
     """Errors of several seeds as one: root mean square, and the largest."""
     return ReferenceError(
@@ -62,7 +99,15 @@ def pooled(errors: Sequence[ReferenceError]) -> ReferenceError:
 
 
 def derive_bound(
-    argument: TensorArgument, task: Task, reduction_length: int, own: ReferenceError, pool: ReferenceError, family: str
+    argument: TensorArgument,
+    task: Task,
+    reduction_length: int,
+    own: ReferenceError,
+    pool: ReferenceError,
+    family: str,
+    *,
+    moved: Moved | None = None,
+    elements: int | None = None,
 ) -> Bound:
     """The bound for one floating output.
 
@@ -73,19 +118,44 @@ def derive_bound(
         own: errors of the reference on these very inputs.
         pool: errors of the reference pooled over seeds.
         family: the input family; those of ``BIASED`` get L/2.
+        moved: what moved inputs do to the answer; None where that was not measured.
+        elements: of the output; None counts as many.
     """
     if task.tolerance.relative_rms is not None:
         relative = task.tolerance.relative_rms
         rms_limit = relative * own.golden_rms
+        farthest = 0.0
     else:
-        growth = reduction_length / 2 if family in BIASED else math.sqrt(reduction_length) / 2
-        relative = _roundoff(argument.dtype, task.precision) * (4 + growth)
+        few = 1.0 if not elements else 1 + 2 / math.sqrt(_independent(elements, reduction_length))
+        relative = few * _roundoff(argument.dtype, task.precision) * growth(reduction_length, family)
         factor = 3.0 if argument.dtype.itemsize_bytes == 2 else 2.0
-        rms_limit = max(factor * pool.rms, relative * own.golden_rms)
+        smallest = _SMALLEST[argument.dtype] if own.golden_rms > 0 else 0.0
+        rms_limit = max(factor * pool.rms, relative * own.golden_rms, smallest)
+        farthest = 0.0
+        if moved is not None:
+            scale = few * moved_amount(argument.dtype, task, reduction_length, family) / moved.amount
+            rms_limit = max(rms_limit, scale * moved.rms)
+            farthest = _MOVED_FACTOR * scale * moved.largest
     if own.golden_rms == 0:
         rms_limit = max(rms_limit, ZERO_FLOOR)
-    floor = max(rms_limit, 3 * pool.largest, EXTREME_FACTOR * relative * own.golden_rms)
+    floor = max(rms_limit, 3 * pool.largest, EXTREME_FACTOR * relative * own.golden_rms, farthest)
     return Bound(rms_limit=rms_limit, max_floor=floor, max_relative=EXTREME_FACTOR * relative)
+
+
+def _independent(elements: int, reduction_length: int) -> int:
+    """Errors that have nothing in common, at least: rows, where an element for each of their terms is put out."""
+    return elements if elements < reduction_length else max(1, elements // reduction_length)
+
+
+def growth(reduction_length: int, family: str) -> float:
+    """Unit roundoffs that a result of a reduction may be wrong by."""
+    return 4 + (reduction_length / 2 if family in BIASED else math.sqrt(reduction_length) / 2)
+
+
+def moved_amount(dtype: DType, task: Task, reduction_length: int, family: str) -> float:
+    """By which share of themselves inputs move in the third term of the bound; sums of 16-bit types are in float32."""
+    summed_in = DType.FLOAT32 if dtype.itemsize_bytes == 2 else dtype
+    return _roundoff(summed_in, task.precision) * growth(reduction_length, family)
 
 
 def _roundoff(dtype: DType, precision: str) -> float:
@@ -184,12 +254,12 @@ def _length_of(name: str, node: Node, shapes: list[tuple[int, ...]], elements: i
         normalised = node.args[1] if len(node.args) > 1 else None
         return math.prod(_ints(normalised)) if isinstance(normalised, list | tuple) else first[-1]
     if name in _PER_CHANNEL and len(first) > 1:
-        return math.prod(first) // first[1]
+        return math.prod(first) // max(1, first[1])
     if name in _PER_INSTANCE and len(first) > 1:
         return math.prod(first[2:])
     if name == "group_norm" and first:
         groups = node.args[1] if len(node.args) > 1 else 1
-        return math.prod(first) // (first[0] * (groups if isinstance(groups, int) else 1))
+        return math.prod(first) // max(1, first[0] * (groups if isinstance(groups, int) else 1))
     if name in _WINDOWS and len(node.args) > 1:
         window = _ints(node.args[1])
         spatial = int(name.split("pool")[1][0])

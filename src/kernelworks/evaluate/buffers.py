@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -24,6 +25,7 @@ ALIGNMENT_BYTES = 64
 """Alignment of the first byte of every tensor and workspace."""
 
 Side = Literal["before", "after"]
+SIDES: tuple[Side, ...] = ("before", "after")
 
 
 @dataclass(frozen=True)
@@ -122,10 +124,12 @@ class SharedBuffer:
             )
         return cls(layout, fd, fresh=False)
 
-    def reset_canaries(self) -> None:
-        """Write a new random pattern around the data; ``damage`` compares with it from now on."""
-        self._before = os.urandom(self.layout.data_offset)
-        self._after = os.urandom(self.layout.file_bytes - self.layout.data_end)
+    def reset_canaries(self, sides: Sequence[Side] = SIDES) -> None:
+        """Write a new random pattern on these sides of the data, the old one elsewhere; ``damage`` compares."""
+        if "before" in sides:
+            self._before = os.urandom(self.layout.data_offset)
+        if "after" in sides:
+            self._after = os.urandom(self.layout.file_bytes - self.layout.data_end)
         self._view[: self.layout.data_offset] = self._before
         self._view[self.layout.data_end :] = self._after
 

@@ -7,13 +7,17 @@ measured or checked by the harness.
 Protocol: one JSON object per packet over the SOCK_SEQPACKET socket whose descriptor is ``argv[1]``. A command is
 ``{"id": text, "do": name, ...}``, answered by ``{"id": text, "value": object}`` or ``{"id": text, "error": text}``::
 
-    watch    {shim or null}, fd of a page -> {}                     record faults (faults.cpp)
-    load     {path}                      -> {ftz, daz}              dlopen, look up launch
+    watch    {shim: bool}, fd of a page, fd of the shim -> {}       record faults (faults.cpp)
+    listen   {shim: whether}, fds of a page and the shim -> {}      to a doorbell (doorbell.cpp)
+    lock     {code, number}              -> {}                      a filter of system calls (lockdown.py), for good
+    load     {path or null}, fd of the library -> {ftz, daz}        dlopen, look up launch; null: one that does nothing
     map      {key, tensors: [layout]}, fds -> {bases: [address]}    may come several times for one key
     bind     {key, arguments: [...]}     -> {workspaces: [address]}
     call     {key}                       -> {returned}
-    time     {keys, calls, flush_bytes, allocate} -> {returned, inner_ns, page_faults}
+    arm      {programs: [{keys, allocate}], last} -> {}           then calls when the doorbell rings, until dismissed
     float    {}                          -> {ftz, daz}
+
+A program is a list of calls: the doorbell names one, and is answered after its last call, or the first that fails.
 
 An argument is ``{"tensor": i, "output": bool}`` (the i-th mapped of this key), ``{"workspace": bytes}``,
 ``{"int": v}``, ``{"float": v}`` or ``{"bool": v}``.
@@ -26,10 +30,8 @@ import gc
 import json
 import mmap
 import os
-import resource
 import socket
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -54,16 +56,93 @@ _LIBC.mmap.argtypes = [
     ctypes.c_int,
     ctypes.c_long,
 ]
-_LIBC.memchr.restype = ctypes.c_void_p
-_LIBC.memchr.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
 _LIBC.aligned_alloc.restype = ctypes.c_void_p
 _LIBC.aligned_alloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
 _LIBC.free.restype = None
 _LIBC.free.argtypes = [ctypes.c_void_p]
 
+GO_WORD, DONE_WORD = 0, 16
+"""Indices of 32-bit words in the page of a doorbell: number of the ring (the program follows), and number of the ring
+that was answered (what the calls returned follows). ``struct Page`` of doorbell.cpp."""
+NO_PROGRAM = 0xFFFFFFFF
+"""Rung for this, the candidate's process goes back to its commands."""
+FUTEX_WAIT, FUTEX_WAKE = 0, 1
+_SYS_FUTEX = {"x86_64": 202, "ppc64le": 221, "s390x": 238}.get(os.uname().machine, 98)
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+def futex(address: int, operation: int, value: int, timeout_ns: int | None) -> None:
+    """futex(2) on a shared word: sleep while it holds ``value`` (returns early at will), or wake ``value`` sleepers."""
+    limit = None
+    if timeout_ns is not None:
+        limit = ctypes.byref(_Timespec(*divmod(timeout_ns, 1_000_000_000)))
+    _LIBC.syscall(
+        ctypes.c_long(_SYS_FUTEX),
+        ctypes.c_void_p(address),
+        ctypes.c_int(operation),
+        ctypes.c_uint32(value),
+        limit,
+        None,
+        ctypes.c_int(0),
+    )
+
+
+_FORBID: Any = getattr(_LIBC, "__asan_poison_memory_region", None)
+"""There where AddressSanitizer was loaded first."""
+
+
+def forbid(address: int, size_bytes: int) -> None:
+    """Have AddressSanitizer report any access; nothing happens where it does not watch."""
+    if _FORBID is not None and size_bytes > 0:
+        _FORBID(ctypes.c_void_p(address), ctypes.c_size_t(size_bytes))
+
 
 class CommandError(Exception):
     """A command that could not be carried out; its text is the answer."""
+
+
+PID_MARK = 0x7F501D00
+"""Stands in a filter where this process's own number belongs."""
+_SECCOMP_SET_MODE_FILTER = 1
+_TSYNC_AND_SPEC_ALLOW = 1 | 4
+"""For all threads; and without the mitigations of speculation, which would slow every kernel down."""
+_PR_SET_NO_NEW_PRIVS = 38
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+def install_filter(code: str, number: int) -> None:
+    """Bind this process, all its threads and whatever it starts to a filter of system calls.
+
+    Args:
+        code: the program in hexadecimal digits, eight bytes an instruction.
+        number: of the system call ``seccomp``.
+
+    Raises:
+        CommandError: the kernel does not take it.
+    """
+    program = bytearray.fromhex(code)
+    mark, own = PID_MARK.to_bytes(4, sys.byteorder), os.getpid().to_bytes(4, sys.byteorder)
+    for at in range(4, len(program), 8):
+        if bytes(program[at : at + 4]) == mark:
+            program[at : at + 4] = own
+    memory = (ctypes.c_char * len(program)).from_buffer(program)
+    described = _FilterProgram(len(program) // 8, ctypes.addressof(memory))
+    _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    failed = _LIBC.syscall(
+        ctypes.c_long(number),
+        ctypes.c_ulong(_SECCOMP_SET_MODE_FILTER),
+        ctypes.c_ulong(_TSYNC_AND_SPEC_ALLOW),
+        ctypes.byref(described),
+    )
+    if failed:
+        reason = os.strerror(ctypes.get_errno()) if failed < 0 else f"thread {failed} has one of its own"
+        raise CommandError(f"the kernel takes no filter of system calls: {reason}")
 
 
 def _mmap(address: int | None, size_bytes: int, protection: int, flags: int, fd: int) -> int:
@@ -119,45 +198,109 @@ class Bound:
                 _LIBC.free(values[position])
 
 
+class Bell:
+    """The candidate's side of a doorbell; by way of the shim where there is one."""
+
+    def __init__(self, page: int, shim: ctypes.CDLL | None) -> None:
+        self._page = page
+        self._shim = shim
+        self._words = (ctypes.c_uint32 * (_PAGE // 4)).from_address(page)
+        if shim is not None:
+            shim.kernelworks_wait.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+            shim.kernelworks_wait.restype = ctypes.c_uint32
+            shim.kernelworks_answer.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int32]
+            shim.kernelworks_answer.restype = ctypes.c_uint32
+
+    @property
+    def program(self) -> int:
+        """For which program it rang last."""
+        return self._words[GO_WORD + 1]
+
+    def wait(self, last: int) -> int:
+        """Sleep until another ring than the last; its number."""
+        if self._shim is not None:
+            return self._shim.kernelworks_wait(self._page, last)
+        while self._words[GO_WORD] == last:
+            futex(self._page + 4 * GO_WORD, FUTEX_WAIT, last, None)
+        return self._words[GO_WORD]
+
+    def answer(self, ring: int, returned: int) -> int:
+        """Answer a ring, and sleep until the next; its number."""
+        if self._shim is not None:
+            return self._shim.kernelworks_answer(self._page, ring, returned)
+        self._words[DONE_WORD + 1] = returned & 0xFFFFFFFF
+        self._words[DONE_WORD] = ring
+        futex(self._page + 4 * DONE_WORD, FUTEX_WAKE, 1, None)
+        return self.wait(ring)
+
+
+class _Nothing:
+    """A library whose ``launch`` does nothing."""
+
+    def __getitem__(self, _name: str) -> Any:
+        def nothing(*_arguments: object) -> int:
+            return 0
+
+        return nothing  # as what ctypes looks up: new every time, with attributes that can be set
+
+
 class Child:
     """State of the process between commands."""
 
     def __init__(self) -> None:
-        self._library: ctypes.CDLL | None = None
+        self._library: ctypes.CDLL | _Nothing | None = None
         self._shim: ctypes.CDLL | None = None
+        self._bell: Bell | None = None
+        self._programs: list[list[Callable[[], int]]] = []
+        self._last_ring: int | None = None
         self._tensors: dict[str, list[tuple[int, int]]] = {}
         self._bound: dict[str, Bound] = {}
-        self._sweep = (0, 0)
         self.commands: dict[str, Callable[[dict[str, Any], list[int]], dict[str, Any]]] = {
             "watch": self.watch,
+            "listen": self.listen,
+            "lock": self.lock,
             "load": self.load,
             "map": self.map,
             "bind": self.bind,
             "call": self.call,
-            "time": self.time,
+            "arm": self.arm,
             "float": lambda _message, _fds: float_mode(),
         }
 
     def watch(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Install the fault handlers, if there is a shim."""
-        if message["shim"] is None:
+        if not message["shim"]:
             return {}
         page = _mmap(None, _PAGE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fds[0])
-        try:
-            self._shim = ctypes.CDLL(message["shim"])
-        except OSError as error:
-            raise CommandError(str(error)) from error
+        self._shim = _shim(fds[1])
         if self._shim.kernelworks_watch_faults(ctypes.c_void_p(page)) != 0:
             raise CommandError("the fault handlers could not be set")
         return {}
 
-    def load(self, message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
+    def listen(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Map the page of the doorbell."""
+        page = _mmap(None, _PAGE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fds[0])
+        self._bell = Bell(page, _shim(fds[1]) if message["shim"] else None)
+        return {}
+
+    def lock(self, message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
+        """Take a filter of system calls; several add up."""
+        install_filter(message["code"], message["number"])
+        return {}
+
+    def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Load the candidate (all symbols resolved now) and look up ``launch``."""
+        if message["path"] is None:
+            self._library = _Nothing()
+            return float_mode()
+        path = library_path(fds[0])
+        if _FORBID is not None:
+            fds.clear()  # stays open: reports name the kernel's lines, which are read there
         try:
-            self._library = ctypes.CDLL(message["path"])
+            self._library = ctypes.CDLL(path)
             _ = self._library.launch
         except (OSError, AttributeError) as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(str(error).replace(path, message["path"])) from error
         return float_mode()
 
     def map(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -167,6 +310,9 @@ class Child:
         for layout, fd in zip(message["tensors"], fds, strict=True):
             base = map_guarded(layout["file_bytes"], fd)
             bases.append(base)
+            end = layout["data_offset"] + layout["size_bytes"]
+            forbid(base, layout["data_offset"])
+            forbid(base + end, layout["file_bytes"] - end)
             tensors.append((base + layout["data_offset"], layout["size_bytes"]))
         return {"bases": bases}
 
@@ -205,38 +351,52 @@ class Child:
         bound.poison()
         return {"returned": bound.call()}
 
-    def time(self, message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
-        """Timed calls, keys in turn; stops at the first that does not return 0."""
-        bounds = [self._bound[key] for key in message["keys"]]
-        calls = [bound.call_allocating if message["allocate"] else bound.call for bound in bounds]
-        flush_bytes = message["flush_bytes"]
-        usage, who, clock = resource.getrusage, resource.RUSAGE_SELF, time.perf_counter_ns
-        inner_ns: list[int] = []
-        page_faults: list[int] = []
-        returned = 0
-        for index in range(message["calls"]):
-            call = calls[index % len(calls)]
-            if flush_bytes:
-                self._flush(flush_bytes)
-            faults = usage(who).ru_minflt
-            start = clock()
-            returned = call()
-            end = clock()
-            page_faults.append(usage(who).ru_minflt - faults)
-            inner_ns.append(end - start)
-            if returned != 0:
-                break
-        return {"returned": returned, "inner_ns": inner_ns, "page_faults": page_faults}
+    def arm(self, message: dict[str, Any], _fds: list[int]) -> dict[str, Any]:
+        """Make the programs ready; ``rings`` comes next."""
+        self._programs = [
+            [self._call(key, program["allocate"]) for key in program["keys"]] for program in message["programs"]
+        ]
+        self._last_ring = message["last"]
+        return {}
 
-    def _flush(self, size_bytes: int) -> None:
-        """Evict the caches by reading: written lines would be written back during the timed call."""
-        address, have_bytes = self._sweep
-        if have_bytes < size_bytes:
-            access, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-            address = _mmap(None, size_bytes, access, kind, -1)
-            ctypes.memset(address, 0, size_bytes)  # pages of its own; untouched ones would all be the one zero page
-            self._sweep = (address, size_bytes)
-        _LIBC.memchr(address, 1, size_bytes)
+    def rings(self) -> None:
+        """Once armed, call what the doorbell asks for until it dismisses this process."""
+        if self._last_ring is None or self._bell is None:
+            return
+        bell, programs = self._bell, self._programs
+        ring = bell.wait(self._last_ring)
+        while (program := bell.program) != NO_PROGRAM:
+            returned = 0
+            for call in programs[program]:
+                returned = call()
+                if returned != 0:
+                    break
+            ring = bell.answer(ring, returned)
+        self._last_ring = None
+
+    def _call(self, key: str, allocate: bool) -> Callable[[], int]:
+        bound = self._bound[key]
+        return bound.call_allocating if allocate else bound.call
+
+
+def library_path(fd: int) -> str:
+    """Where a library behind a descriptor can be loaded from; its own path is not seen from inside a sandbox.
+
+    Another path for every one: the loader takes equal names for one library, and descriptors are used again.
+    """
+    global _paths
+    _paths += 1
+    return f"/proc/self{'/' * _paths}fd/{fd}"
+
+
+_paths = 0
+
+
+def _shim(fd: int) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(library_path(fd))
+    except OSError as error:
+        raise CommandError(str(error)) from error
 
 
 _TYPES = {
@@ -256,7 +416,10 @@ def _allocation_bytes(size_bytes: int) -> int:
 def _workspace(size_bytes: int) -> int:
     aligned = -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
     pages = max(1, -(-aligned // _PAGE)) * _PAGE
-    return map_guarded(pages, None) + pages - aligned
+    base = map_guarded(pages, None)
+    forbid(base, pages - aligned)
+    forbid(base + pages - aligned + size_bytes, aligned - size_bytes)
+    return base + pages - aligned
 
 
 def float_mode() -> dict[str, Any]:
@@ -265,9 +428,8 @@ def float_mode() -> dict[str, Any]:
     return {"ftz": least_normal * 0.5 == 0.0, "daz": least_subnormal * large == 0.0}
 
 
-def serve(channel: socket.socket) -> None:
+def serve(channel: socket.socket, child: Child) -> None:
     """Answer commands until the harness closes its end."""
-    child = Child()
     while True:
         packet, fds, _flags, _address = socket.recv_fds(channel, MESSAGE_BYTES, DESCRIPTORS)
         if not packet:
@@ -280,17 +442,18 @@ def serve(channel: socket.socket) -> None:
         for fd in fds:
             os.close(fd)
         channel.send(json.dumps(answer).encode())
+        child.rings()
 
 
-def main() -> None:
+def run(child: Child) -> None:
     """Serve the socket named on the command line; leave by ``_exit``, so that no code of the candidate runs then."""
     gc.disable()
     try:
-        serve(socket.socket(fileno=int(sys.argv[1])))
+        serve(socket.socket(fileno=int(sys.argv[1])), child)
     except OSError:
         os._exit(CHANNEL_LOST)
     os._exit(0)
 
 
 if __name__ == "__main__":
-    main()
+    run(Child())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelworks.evaluate.bound import Bound, ReferenceError
+from kernelworks.evaluate.bound import Bound, Moved, ReferenceError
 from kernelworks.evaluate.numbers import Doubles, Raw, decode, words_of
 from kernelworks.task.model import DType
 
@@ -38,7 +39,9 @@ class Figures:
     """Elements that are finite in both."""
 
 
-def compare_floats(found: Raw, golden: Doubles, dtype: DType, bound: Bound, poison: int) -> Figures:
+def compare_floats(
+    found: Raw, golden: Doubles, dtype: DType, bound: Bound, poison: int, *, nan_for_infinity: bool = False
+) -> Figures:
     """Errors of a raw plane against golden values of the same size.
 
     Args:
@@ -47,10 +50,13 @@ def compare_floats(found: Raw, golden: Doubles, dtype: DType, bound: Bound, pois
         dtype: dtype of ``found``, floating.
         bound: limits; ``worst*`` and ``mismatches`` refer to them.
         poison: word that unwritten elements hold.
+        nan_for_infinity: accept NaN in place of an infinity: compensated sums and schemes that split numbers form the
+            difference of two.
     """
     figures = Figures()
     total = 0.0
     floor = max(bound.max_floor, np.finfo(np.float64).tiny)
+    scale = scale_for(golden, dtype)
     error_space, square_space = np.empty(CHUNK_ELEMENTS), np.empty(CHUNK_ELEMENTS)
     for start in range(0, found.size, CHUNK_ELEMENTS):
         raw = found[start : start + CHUNK_ELEMENTS]
@@ -59,27 +65,59 @@ def compare_floats(found: Raw, golden: Doubles, dtype: DType, bound: Bound, pois
         have = decode(raw, dtype) if dtype is DType.BFLOAT16 else raw
         with np.errstate(invalid="ignore", over="ignore"):
             np.subtract(have, want, out=error)
-            part = float(np.multiply(error, error, out=square).sum())  # no np.dot: its BLAS threads spin
+            part = _sum_of_squares(error, square, scale)
         if math.isfinite(part):
             figures.finite += raw.size
         else:
-            want = _set_non_finite_aside(figures, start, raw, want, error, dtype, poison)
+            want = _set_non_finite_aside(figures, start, raw, want, error, dtype, poison, nan_for_infinity)
             with np.errstate(over="ignore"):
-                part = float(np.multiply(error, error, out=square).sum())
+                part = _sum_of_squares(error, square, scale)
         total += part
         _take_worst(figures, start, np.abs(error, out=error), want, floor, bound.max_relative)
-    figures.rms_error = math.sqrt(total / max(1, figures.finite))
+    figures.rms_error = math.sqrt(total / max(1, figures.finite)) / scale
     return figures
 
 
+def scale_for(values: Doubles, dtype: DType) -> float:
+    """A power of two with which squares of the values do not underflow: 1 unless they are float64 and tiny."""
+    if dtype is not DType.FLOAT64:
+        return 1.0
+    for start in range(0, values.size, CHUNK_ELEMENTS):
+        part = np.abs(values[start : start + CHUNK_ELEMENTS])
+        if not (part < _TINY).all():
+            return 1.0
+    return _SCALE
+
+
+_TINY, _SCALE = 2.0**-400, 2.0**600
+
+
+def _sum_of_squares(values: Doubles, space: Doubles, scale: float) -> float:
+    """Of values times ``scale``; no ``np.dot``: its BLAS threads spin."""
+    if scale == 1.0:
+        return float(np.multiply(values, values, out=space).sum())
+    np.multiply(values, scale, out=space)
+    return float(np.multiply(space, space, out=space).sum())
+
+
 def _set_non_finite_aside(
-    figures: Figures, start: int, raw: Raw, want: Doubles, error: Doubles, dtype: DType, poison: int
+    figures: Figures,
+    start: int,
+    raw: Raw,
+    want: Doubles,
+    error: Doubles,
+    dtype: DType,
+    poison: int,
+    nan_for_infinity: bool,
 ) -> Doubles:
     """Count what is not finite and set its error to zero; golden of the chunk with zeros there."""
     have = decode(raw, dtype)
     finite = np.isfinite(have) & np.isfinite(want)
     unwritten = words_of(raw, dtype) == poison
-    disagree = ~(finite | (np.isnan(have) & np.isnan(want)) | (have == want) | unwritten)
+    same = (np.isnan(have) & np.isnan(want)) | (have == want)
+    if nan_for_infinity:
+        same |= np.isnan(have) & np.isinf(want)
+    disagree = ~(finite | same | unwritten)
     figures.finite += int(np.count_nonzero(finite))
     if unwritten.any():
         if figures.unwritten == 0:
@@ -132,10 +170,27 @@ def compare_exact(found: Raw, golden: Raw, dtype: DType, poison: int) -> Figures
 def reference_error(found: Raw, golden: Doubles, dtype: DType) -> tuple[ReferenceError, Figures]:
     """Errors of the native reference against golden; the figures tell where the two disagree about what is finite."""
     figures = compare_floats(found, golden, dtype, Bound(math.inf, math.inf, 0.0), poison=-1)
-    return ReferenceError(figures.rms_error, figures.max_error, _finite_rms(golden)), figures
+    return ReferenceError(figures.rms_error, figures.max_error, _finite_rms(golden, scale_for(golden, dtype))), figures
 
 
-def _finite_rms(values: Doubles) -> float:
+def movement(golden: Doubles, answers: Sequence[Doubles], dtype: DType, amount: float) -> tuple[Moved, int]:
+    """How far answers to moved inputs lie from golden, and how many elements are finite in one alone."""
+    scale = scale_for(golden, dtype)
+    total, count, largest, mask_mismatches = 0.0, 0, 0.0, 0
+    for answer in answers:
+        for start in range(0, golden.size, CHUNK_ELEMENTS):
+            a, b = golden[start : start + CHUNK_ELEMENTS], answer[start : start + CHUNK_ELEMENTS]
+            finite = np.isfinite(a) & np.isfinite(b)
+            mask_mismatches += int(np.count_nonzero(np.isfinite(a) != np.isfinite(b)))
+            part = (a[finite] - b[finite]) * scale
+            count += part.size
+            largest = max(largest, float(np.abs(part).max(initial=0.0)))
+            with np.errstate(over="ignore"):
+                total += float(np.square(part).sum())
+    return Moved(math.sqrt(total / max(1, count)) / scale, largest / scale, amount), mask_mismatches
+
+
+def _finite_rms(values: Doubles, scale: float) -> float:
     """Root mean square of the finite values."""
     total, count = 0.0, 0
     for start in range(0, values.size, CHUNK_ELEMENTS):
@@ -143,8 +198,8 @@ def _finite_rms(values: Doubles) -> float:
         part = part[np.isfinite(part)]
         count += part.size
         with np.errstate(over="ignore"):
-            total += float(np.square(part).sum())
-    return math.sqrt(total / max(1, count))
+            total += float(np.square(part * scale if scale != 1.0 else part).sum())
+    return math.sqrt(total / max(1, count)) / scale
 
 
 def first_difference(left: memoryview | Raw, right: memoryview | Raw) -> int:

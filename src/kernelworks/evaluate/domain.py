@@ -39,7 +39,8 @@ def domain_of(kernel: Kernel, task: Task, hardware: Hardware) -> Domain:
         raise EndedEvaluation(Status.UNSUPPORTED, Finding(kind="needs", message=message))
     try:
         point = bound_point(task, kernel)
-        inside = frozenset(case.name for case in task.cases if _covers(kernel, point, case))
+        every = (*task.cases, *filter(None, [task.large]))
+        inside = frozenset(case.name for case in every if _covers(kernel, point, case))
     except KernelError as error:
         raise EndedEvaluation(Status.INVALID, Finding(kind=error.kind, message=error.message)) from error
     edges = task.cases_of(CaseRole.EDGE)
@@ -48,11 +49,11 @@ def domain_of(kernel: Kernel, task: Task, hardware: Hardware) -> Domain:
 
 
 def _covers(kernel: Kernel, point: Params, case: Case) -> bool:
-    """Whether a case lies inside; only an edge case may lie outside."""
+    """Whether a case lies inside; only an edge case, or the large one, may lie outside."""
     front = kernel.front
     names = {**case.sizes, **compile_time_names(front, point)}
     failed = next((text for text in (*front.covers, *front.constraints) if not holds([text], names)), None)
-    if failed is None or case.role is CaseRole.EDGE:
+    if failed is None or case.role in (CaseRole.EDGE, CaseRole.LARGE):
         return failed is None
     sizes = ", ".join(f"{dim} {size}" for dim, size in case.sizes.items())
     raise KernelError(f"expected {failed} in every timed and check case, found case {case.name} with {sizes}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,12 +13,16 @@ from kernelworks.evaluate.bench import Bench
 from kernelworks.evaluate.checks import candidate_faults
 from kernelworks.evaluate.opponent import Opponent
 from kernelworks.evaluate.process import Candidate, CandidateError
-from kernelworks.evaluate.sides import BoundCase, CallError, CandidateSide
-from kernelworks.evaluate.timing import MARGIN, Call, Interval, Outcome, Side, compare_sides
-from kernelworks.kernel.verdict import Baseline, Comparison, Decision
+from kernelworks.evaluate.remarks import clock_finding, memory_finding, remarks, void_finding
+from kernelworks.evaluate.sides import BoundCase, CallError, CandidateSide, Ledger
+from kernelworks.evaluate.timing import MARGIN, Call, Interval, Outcome, Side, compare_sides, warm_up
+from kernelworks.kernel.verdict import Baseline, Comparison, Decision, Finding
 
 Aggregate = Literal["geomean", "total"]
-WARM_UP_CALLS = 2
+SHORT = 20.0
+"""Calls that take less than so many times the overhead of a ring share one ring with calls of the case's twins."""
+Opposing = Callable[[tuple[BoundCase, ...]], Side]
+"""Makes the other side for the cases that are called behind one ring."""
 
 
 class RivalFailedError(Exception):
@@ -46,12 +50,26 @@ class _RivalSide:
 
 
 class Duel:
-    """Timings of one candidate, bound for every timed case, under the bench's allocation policy."""
+    """Timings of one candidate, bound for every timed case, under the bench's allocation policy.
+
+    Args:
+        bench: with the timed cases.
+        candidate: running.
+    """
 
     def __init__(self, bench: Bench, candidate: Candidate) -> None:
         self._bench = bench
         self._candidate = candidate
         self._rng = random.Random(bench.rng.getrandbits(64))
+        self.doubts: list[Finding] = []
+        """Contradictions between times and processor time, comparison by comparison."""
+        self.notes: list[Finding] = []
+        """What limits the figures."""
+        self.voids: list[Finding] = []
+        """Comparisons on which no figure may rest."""
+        self.host_ms = 0.0
+        """Of a call of the last comparison, outside the kernel."""
+        self._bound: set[str] = set()
         with candidate_faults(""):
             self._bind(candidate)
 
@@ -64,40 +82,71 @@ class Duel:
         """
         with rival_faults():
             self._bind(rival)
-        sides = [(case, _RivalSide(self._side(rival, case, spot_checks=False))) for case in self._bench.timed]
-        return [self._compare(name, case, side) for case, side in sides]
+
+        def opposing(cases: tuple[BoundCase, ...]) -> Side:
+            with rival_faults():
+                for twin in cases[1:]:
+                    twin.bind(rival)
+            return _RivalSide(self._side(rival, cases, spot_checks=False))
+
+        return [self._compare(name, case, opposing) for case in self._bench.timed]
 
     def against_baseline(self, name: str) -> list[Comparison]:
         """Against a trusted baseline in the judge's process, case by case."""
-        return [self._compare(name, case, self._bench.baseline_side(name, case)) for case in self._bench.timed]
+        return [
+            self._compare(name, case, lambda cases: self._bench.baseline_side(name, cases))
+            for case in self._bench.timed
+        ]
 
     def _bind(self, candidate: Candidate) -> None:
         for case in self._bench.timed:
             case.bind(candidate)
 
-    def _side(self, candidate: Candidate, case: BoundCase, *, spot_checks: bool) -> CandidateSide:
+    def _side(self, candidate: Candidate, cases: tuple[BoundCase, ...], *, spot_checks: bool) -> CandidateSide:
+        bench = self._bench
         return CandidateSide(
             candidate=candidate,
-            case=case,
-            judge=self._bench.judge,
+            cases=cases,
+            judge=bench.judge,
             rng=self._rng,
-            flush_bytes=self._bench.flush_bytes(case),
-            allocate=self._bench.policy == "as_called",
-            timeout_s=self._bench.settings.call_timeout_s,
+            sweep=bench.sweep(cases[0]),
+            overhead=bench.overhead(cases[0], len(cases)),
+            allocate=bench.policy == "as_called",
+            timeout_s=bench.settings.call_timeout_s,
             spot_checks=spot_checks,
         )
 
-    def _compare(self, name: str, case: BoundCase, opponent: Side) -> Comparison:
-        candidate = self._side(self._candidate, case, spot_checks=True)
+    def _compare(self, name: str, case: BoundCase, opposing: Opposing) -> Comparison:
         with candidate_faults(case.label):
-            for side in (candidate, opponent):
-                for _ in range(WARM_UP_CALLS):
-                    side.time(0)
+            candidate, opponent = self._side(self._candidate, (case,), spot_checks=True), opposing((case,))
+            warm_up(opponent)
+            is_short = warm_up(candidate) < SHORT * candidate.overhead.host_ms
+            if is_short and len(twins := self._bench.twins(case)) > 1:
+                self._bind_twins(twins)
+                candidate, opponent = self._side(self._candidate, twins, spot_checks=True), opposing(twins)
+                for side in (candidate, opponent):
+                    warm_up(side)
+            candidate.ledger = Ledger()
             outcome = compare_sides(candidate, opponent, self._rng)
-        return _comparison(name, case, outcome, self._bench)
+        comparison = _comparison(name, case, outcome, candidate, self._bench)
+        self.host_ms = candidate.overhead.host_ms
+        self.notes.extend(remarks(comparison, candidate.overhead))
+        void = void_finding(comparison, candidate.overhead)
+        if void is not None:
+            self.voids.append(void)
+        doubt = clock_finding(candidate.ledger, candidate.overhead, self._bench.settings.threads, case.label)
+        memory = memory_finding(candidate.ledger, candidate.overhead, case.label)
+        self.doubts.extend(found for found in (doubt, memory) if found is not None)
+        return comparison
+
+    def _bind_twins(self, twins: tuple[BoundCase, ...]) -> None:
+        for twin in twins[1:]:
+            if twin.key not in self._bound:
+                twin.bind(self._candidate)
+                self._bound.add(twin.key)
 
 
-def _comparison(name: str, case: BoundCase, outcome: Outcome, bench: Bench) -> Comparison:
+def _comparison(name: str, case: BoundCase, outcome: Outcome, side: CandidateSide, bench: Bench) -> Comparison:
     mine = [c for b in outcome.blocks for c in b.candidate]
     theirs = [c for b in outcome.blocks for c in b.opponent]
     return Comparison(
@@ -112,6 +161,7 @@ def _comparison(name: str, case: BoundCase, outcome: Outcome, bench: Bench) -> C
         decision=outcome.decision,
         blocks=len(outcome.blocks),
         cache=bench.cache_state(case),
+        calls=side.overhead.calls,
         page_faults=sum(c.page_faults for c in mine) / len(mine),
         opponent_page_faults=sum(c.page_faults for c in theirs) / len(theirs),
         samples_ms=tuple(
@@ -226,6 +276,6 @@ class Tied:
 
 
 def roofline(time_ms: float, bench: Bench) -> float:
-    """Share of the memory bound that a time reaches; 1.0 is the bound."""
+    """Share of the bound that a time reaches; 1.0 is the bound."""
     bound_ms = total_ms([bench.bound_ms(case) for case in bench.timed], bench.task.aggregate)
     return bound_ms / time_ms

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from kernelworks.evaluate.load import Load
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+from kernelworks.errors import DoesNotFitError
+from kernelworks.evaluate.module_process import SubmissionError
 from kernelworks.evaluate.process import CandidateEndedError, CandidateError, CandidateLoadError
-from kernelworks.evaluate.records import CaseProblem
-from kernelworks.evaluate.sides import CallError, ClockError, FailedCallError, StaleAnswerError
+from kernelworks.evaluate.records import CaseProblem, CaseReport
+from kernelworks.evaluate.sides import CallError, FailedCallError, StaleAnswerError
 from kernelworks.evaluate.supervision import Cause, Exit
-from kernelworks.kernel.verdict import Finding, Status
+from kernelworks.kernel.descriptor import Descriptor
+from kernelworks.kernel.model import Contract
+from kernelworks.kernel.roofline import CaseBound
+from kernelworks.kernel.verdict import Comparison, Finding, Status, Verdict
+from kernelworks.task.model import DType, Task
 
 TAIL_CHARACTERS = 500
 """Kept of what a candidate printed last."""
-LOAD_LIMIT_CORES = 0.2
-"""Above this, other work is a finding."""
 LOUD_BYTES = 1 << 20
 """From here on, output is a finding."""
 
@@ -39,21 +46,27 @@ def ending_of(error: CandidateError | CallError, case: str) -> EndedEvaluation:
         evidence = {"returned": error.returned, "case": case}
         finding = Finding(kind="returned", message=f"{error} (case {case})", evidence=evidence)
         return EndedEvaluation(Status.CRASHED, finding)
-    if isinstance(error, ClockError):
-        return EndedEvaluation(Status.DISHONEST, clock_finding(error, case))
     if isinstance(error, CandidateEndedError):
         return _ended(error.during, error.exit, case)
+    if isinstance(error, SubmissionError):
+        where = f" (case {case})" if case else ""
+        return EndedEvaluation(
+            error.status, Finding(kind=error.kind, message=f"{error}{where}", evidence={"case": case})
+        )
     kind = "load" if isinstance(error, CandidateLoadError) else "refused"
     return EndedEvaluation(Status.CRASHED, Finding(kind=kind, message=str(error)))
 
 
 def _ended(during: str, ending: Exit, case: str) -> EndedEvaluation:
     where = f"case {case}, during {during}" if case else f"during {during}"
-    evidence = {"case": case, "during": during, **_printed(ending)}
+    evidence = {"case": case, "during": during, **_struck(ending), **_printed(ending)}
     message = f"{ending} ({where})"
     match ending.cause:
         case Cause.TIMED_OUT:
             status, kind = Status.TIMED_OUT, "timed_out"
+        case Cause.SIGNALLED if ending.call is not None:
+            status, kind = Status.DISHONEST, "forbidden_call"
+            evidence["call"] = ending.call
         case Cause.SIGNALLED if ending.fault is not None and ending.fault.buffer is not None:
             status, kind, message = Status.WRONG, "out_of_bounds", f"out of bounds: {ending.fault} ({where})"
         case Cause.FORGED | Cause.CHANNEL_CLOSED | Cause.SUPERVISOR_LOST:
@@ -61,6 +74,15 @@ def _ended(during: str, ending: Exit, case: str) -> EndedEvaluation:
         case _:
             status, kind = Status.CRASHED, ending.cause.value
     return EndedEvaluation(status, Finding(kind=kind, message=message, evidence=evidence), *left_behind(ending))
+
+
+def _struck(ending: Exit) -> dict[str, object]:
+    """Where a signal struck, if a tensor or workspace is near."""
+    fault = ending.fault
+    if fault is None or fault.buffer is None:
+        return {}
+    place = {"tensor": fault.buffer, "side": fault.side, "distance_bytes": fault.distance_bytes}
+    return {**place, "access": fault.access}
 
 
 def left_behind(ending: Exit) -> tuple[Finding, ...]:
@@ -80,6 +102,17 @@ def left_behind(ending: Exit) -> tuple[Finding, ...]:
     return tuple(found)
 
 
+def last_deeds(ending: Exit) -> tuple[Finding, ...]:
+    """What makes a candidate dishonest that answered everything and was ended then."""
+    found = list(left_behind(ending))
+    if ending.cause is Cause.FORGED:
+        found.insert(0, Finding(kind="forged", message=str(ending)))
+    elif ending.call is not None:
+        evidence = {"call": ending.call}
+        found.insert(0, Finding(kind="forbidden_call", message=str(ending), evidence=evidence))
+    return tuple(found)
+
+
 def loudness(ending: Exit) -> tuple[Finding, ...]:
     """A finding where a candidate printed a great deal."""
     size = ending.stdout.size_bytes + ending.stderr.size_bytes
@@ -90,29 +123,76 @@ def loudness(ending: Exit) -> tuple[Finding, ...]:
     return (Finding(kind="output", message=message, evidence={"bytes": size, **_printed(ending)}),)
 
 
-def clock_finding(error: ClockError, case: str) -> Finding:
-    """A clock that cannot be right as a finding."""
-    evidence = {"calls": error.calls, "said_ms": error.said_ms, "measured_ms": error.measured_ms, "case": case}
-    return Finding(kind="clock", message=f"{error} (case {case})", evidence=evidence)
+def unfit_verdict(error: DoesNotFitError, kernel: str, path: str, contract: Contract | None = None) -> Verdict:
+    """The verdict on a kernel of a task for which the memory is too small."""
+    finding = Finding(kind=error.kind, message=str(error), evidence=dict(error.figures))
+    return Verdict(kernel=kernel, path=path, status=Status.DOES_NOT_FIT, contract=contract, findings=(finding,))
 
 
-def load_findings(load: Load) -> tuple[Finding, ...]:
-    """A finding where other work disturbed the timings."""
+def above_peak(bounds: Sequence[CaseBound], comparisons: Sequence[Comparison]) -> tuple[Finding, ...]:
+    """A finding where a kernel was faster than the operations of the reference allow: never a fault by itself."""
     found: list[Finding] = []
-    for kind, cores, who in (
-        ("foreign_load", load.foreign_cores, "other programs used"),
-        ("steal", load.steal_cores, "the host of this virtual machine took"),
-    ):
-        if cores > LOAD_LIMIT_CORES:
-            message = f"{who} {cores:.2f} cores during the timings, which widens their intervals"
-            found.append(Finding(kind=kind, message=message, evidence={"cores": cores}))
+    for bound in bounds:
+        time_ms = min(c.time_ms for c in comparisons if c.case == bound.case)
+        if time_ms < bound.arithmetic_ms:
+            message = (
+                f"{time_ms:.4g} ms in case {bound.case}: at the measured peak the operations of the reference take at"
+                f" least {bound.arithmetic_ms:.4g} ms, so its algorithm needs fewer or it computes less precisely"
+            )
+            evidence = {"time_ms": time_ms, "arithmetic_ms": bound.arithmetic_ms, "operations": bound.operations}
+            found.append(Finding(kind="above_peak", message=message, evidence=evidence))
+    return tuple(found)
+
+
+def precision_findings(report: CaseReport) -> tuple[Finding, ...]:
+    """A finding for each result whose errors look like those of a narrower type."""
+    found: list[Finding] = []
+    for output in report.outputs:
+        if output.precision is None:
+            continue
+        name, relative = output.precision.name, output.precision.relative_error
+        message = (
+            f"{output.name}: errors of {relative:.2g} of its size, spread evenly over it: those of arithmetic in {name}"
+        )
+        evidence = {"tensor": output.name, "class": name, "relative_error": relative, "key": report.key}
+        found.append(Finding(kind="precision_class", message=message, evidence=evidence))
+    return tuple(found)
+
+
+def narrow_findings(descriptor: Descriptor | None, task: Task) -> tuple[Finding, ...]:
+    """A finding for each type narrower than any floating tensor of the task in which machine code computes.
+
+    A hint: what a narrow instruction does to the answer is seen in its errors.
+    """
+    floating = [t.dtype for t in task.tensors if t.dtype.is_floating]
+    if descriptor is None or not floating:
+        return ()
+    least = max(dtype.unit_roundoff for dtype in floating)
+    found: list[Finding] = []
+    for narrow in descriptor.narrow:
+        if DType(narrow.type).unit_roundoff <= least:
+            continue
+        message = f"computes in {narrow.type}, narrower than every tensor of the task: {narrow.instruction}"
+        evidence = {"type": narrow.type, "address": f"{narrow.address:#x}", "instruction": narrow.instruction}
+        found.append(Finding(kind="narrow_arithmetic", message=message, evidence=evidence))
     return tuple(found)
 
 
 def problem_finding(problem: CaseProblem, case: str) -> Finding:
     """A problem of the judge as a finding."""
-    evidence = {"tensor": problem.tensor, "case": case, **problem.evidence}
+    evidence = finite({"tensor": problem.tensor, "case": case, **problem.evidence})
     return Finding(kind=problem.kind, message=f"{problem.message} (case {case})", evidence=evidence)
+
+
+def finite(value: Any) -> Any:
+    """Plain data in which NaN and infinity are words: JSON has no numbers for them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in cast("list[Any]", value)]
+    return value
 
 
 def _printed(ending: Exit) -> dict[str, str]:

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import struct
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
+from signal import SIGSYS
 from typing import Literal
 
-from kernelworks.errors import EnvironmentLackError
 from kernelworks.evaluate.buffers import Side
-from kernelworks.home import home
-from kernelworks.targets.compile import LIBRARY_NAME, Compilation, compile_shared
-from kernelworks.targets.compiler import find_toolchain
-from kernelworks.targets.gate import process_gate
+from kernelworks.evaluate.shims import build_shim
 
 RECORD = struct.Struct("=iIQ")
-"""signal, access (0 unknown, 1 read, 2 write), address: ``struct record`` of faults.cpp."""
+"""signal, access (0 unknown, 1 read, 2 write, 3 no address), address or number of a system call: ``struct Record`` of
+faults.cpp."""
 
 Access = Literal["read", "write"]
 
 _ACCESS: dict[int, Access] = {1: "read", 2: "write"}
+_WITHOUT_ADDRESS = 3
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,8 @@ class Region:
 class Fault:
     """Where a signal struck."""
 
-    address: int
+    address: int | None
+    """``None`` where the processor gives none, which is no null pointer."""
     access: Access | None = None
     """``None`` where the processor does not say."""
     buffer: str | None = None
@@ -56,6 +53,8 @@ class Fault:
 
     def __str__(self) -> str:
         verb = self.access or "access"
+        if self.address is None:
+            return "a misaligned vector load or store, or a pointer beyond the address space"
         if self.buffer is None:
             return f"{verb} at address {self.address:#x}" + (" (null pointer)" if self.address < mmap.PAGESIZE else "")
         if self.side is None:
@@ -87,13 +86,23 @@ class FaultPage:
 
     def read(self, signal: int, regions: Iterable[Region]) -> Fault | None:
         """The fault behind a death by ``signal``; ``None`` when nothing was recorded for it."""
+        found = self._record(signal)
+        if found is None:
+            return None
+        access, address = found
+        return Fault(None) if access == _WITHOUT_ADDRESS else locate(address, _ACCESS.get(access), regions)
+
+    def read_call(self) -> int | None:
+        """Number of the system call that a filter refused; ``None`` when nothing was recorded."""
+        found = self._record(SIGSYS)
+        return found[1] if found is not None else None
+
+    def _record(self, signal: int) -> tuple[int, int] | None:
         content = os.pread(self.fd, RECORD.size, 0)  # not mapped here: the candidate may have cut the file short
         if len(content) != RECORD.size:
             return None
         recorded, access, address = RECORD.unpack(content)
-        if recorded != signal:
-            return None
-        return locate(address, _ACCESS.get(access), regions)
+        return (access, address) if recorded == signal else None
 
     def close(self) -> None:
         """Give the page back; idempotent."""
@@ -108,24 +117,4 @@ def fault_shim() -> Path | None:
 
     The build waits for timings to end: have it done before the first of them.
     """
-    text = files("kernelworks.evaluate").joinpath("faults.cpp").read_text(encoding="utf-8")
-    try:
-        toolchain = find_toolchain().model_copy(update={"openmp_link": ()})
-    except EnvironmentLackError:
-        return None
-    key = hashlib.sha256(repr((text, toolchain)).encode()).hexdigest()[:24]
-    folder = home() / "cache" / "shims"
-    library = folder / f"faults-{key}.so"
-    if library.exists():
-        return library
-    quiet = ("-fno-sanitize=undefined",) if toolchain.family == "zig" else ()
-    build = Compilation(text, ("-O2", "-std=c++17", "-fPIC", *quiet))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            if compile_shared(toolchain, process_gate(), build, Path(scratch)) is not None:
-                return None
-            (Path(scratch) / LIBRARY_NAME).replace(library)  # whole or not at all, whoever else builds it
-    except OSError:
-        return None
-    return library
+    return build_shim("faults")

@@ -12,12 +12,14 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import kernelworks
 from kernelworks.errors import (
+    DoesNotFitError,
     EvaluationError,
     KernelError,
     KernelFormatError,
@@ -28,31 +30,47 @@ from kernelworks.errors import (
 from kernelworks.evaluate import channel
 from kernelworks.evaluate.baselines import compiler_environment
 from kernelworks.evaluate.heap import heap_environment
+from kernelworks.evaluate.patience import OVERRUN_EXIT, REFERENCE_TIMEOUT_S, MemorySpentError, Notice, await_answer
 from kernelworks.evaluate.records import (
     BaselineCalls,
     BaselineNames,
     CaseProblem,
     CaseReport,
+    CountedWork,
     Heap,
+    JudgeUsage,
+    NecessaryBytes,
     PreparedCase,
+    ReferenceCalling,
     TaskProblem,
 )
+from kernelworks.targets.hardware_cpu import memory_kills
 from kernelworks.task.graph import Graph
 from kernelworks.task.model import Task
 from kernelworks.task.source import TaskReference
 
 LIMITS_S = {
-    "load": 120.0,
+    "load": 300.0,
     "trace": 120.0,
     "prepare": 300.0,
+    "calling": 120.0,
     "check_task": 600.0,
     "necessary_bytes": 300.0,
+    "work": 120.0,
     "apply": 300.0,
     "warm_baseline": 300.0,
     "time_baseline": 300.0,
 }
 """Time limits of requests that run the user's code."""
 _LIMIT_S = 60.0
+WATCHED = {
+    "load": "loading the task",
+    "trace": "tracing the reference",
+    "check_task": "checking the task",
+    "prepare": "preparing a case",
+    "necessary_bytes": "looking at what the reference reads",
+}
+"""Requests that run the user's code away from any clock, and what is said when one takes long."""
 _OUTPUT_LINES = 200
 _LINE_BYTES = 4096
 _CLOSE_S = 2.0
@@ -65,9 +83,19 @@ class Judge:
     own code was running), and whatever error the judge itself raised.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        connection: socket.socket,
+        reference_timeout_s: float = REFERENCE_TIMEOUT_S,
+        notice: Notice | None = None,
+    ) -> None:
         self._process = process
         self._connection = connection
+        self._reference: TaskReference | None = None
+        self._reference_timeout_s = reference_timeout_s
+        self._notice = notice
+        self._memory_kills = memory_kills()
         self._lock = threading.Lock()
         self._fds: dict[str, list[int]] = {}
         self._prepared: dict[str, PreparedCase] = {}
@@ -77,7 +105,16 @@ class Judge:
         self._task: Task | None = None
 
     @classmethod
-    def start(cls, reference: TaskReference, *, heap: Heap, threads: int, load_only: bool = False) -> Judge:
+    def start(
+        cls,
+        reference: TaskReference,
+        *,
+        heap: Heap,
+        threads: int,
+        load_only: bool = False,
+        reference_timeout_s: float = REFERENCE_TIMEOUT_S,
+        notice: Notice | None = None,
+    ) -> Judge:
         """Start a judge and load the task.
 
         Args:
@@ -86,6 +123,8 @@ class Judge:
                 ``default`` leaves the C library as it is (policy ``as_called``).
             threads: threads of the baselines (OpenMP and torch).
             load_only: create no inputs; nothing can be prepared afterwards.
+            reference_timeout_s: limit of one run of the reference.
+            notice: told when the reference keeps everyone waiting.
 
         Raises:
             TaskError: the task cannot be loaded.
@@ -102,10 +141,12 @@ class Judge:
                 env=_environment(heap, threads),
                 start_new_session=True,
             )
-        judge = cls(process, ours)
+        judge = cls(process, ours, reference_timeout_s, notice)
+        judge._reference = reference
         try:
             about = reference.model_dump(mode="json")
-            params = {"reference": about, "heap": heap, "threads": threads, "load_only": load_only}
+            params: dict[str, Any] = {"reference": about, "heap": heap, "threads": threads, "load_only": load_only}
+            params["reference_timeout_s"] = reference_timeout_s
             judge._task = Task.model_validate(judge._ask("load", params))
         except BaseException:
             judge.close()
@@ -122,6 +163,17 @@ class Judge:
     def pid(self) -> int:
         """Process id, for who watches its memory."""
         return self._process.pid
+
+    @property
+    def reference(self) -> TaskReference:
+        """Of the task."""
+        assert self._reference is not None
+        return self._reference
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
 
     @property
     def output_tail(self) -> str:
@@ -152,6 +204,18 @@ class Judge:
             self._prepared[key] = PreparedCase.model_validate(answer)
         return self._prepared[key]
 
+    def calling(self, seed: int) -> ReferenceCalling:
+        """How the reference is made and called, with the weights of a model of this seed.
+
+        Raises:
+            TaskError: its constructor takes something that no other process can be handed.
+        """
+        answer, fds = self._exchange("calling", {"seed": seed})
+        for slot in answer["weights"]:
+            slot["fd"] = fds[slot["fd"]]
+        self._fds[f"calling/{seed}"] = fds
+        return ReferenceCalling.model_validate(answer)
+
     def release(self, key: str) -> None:
         """Give the memory of a prepared case back."""
         self._ask("release", {"key": key})
@@ -159,25 +223,59 @@ class Judge:
         for fd in self._fds.pop(key, []):
             os.close(fd)
 
-    def poison(self, key: str, lane: int, pattern: int = 0) -> None:
+    def poison(self, key: str, lane: int, pattern: int = 0, renew: Sequence[str] | None = None) -> None:
         """Make a lane ready for a run.
 
         Floating outputs hold NaN with a random payload, others the fill ``pattern`` (0 or 1); inputs changed in place
-        are restored, canaries are fresh, no perturbation stands.
+        are restored, canaries are fresh, no perturbation stands. With ``renew`` only these canaries change
+        (``x/before``, ``x/after``), and outputs hold their last poison.
         """
-        self._ask("poison", {"key": key, "lane": lane, "pattern": pattern})
+        changed = None if renew is None else list(renew)
+        self._ask("poison", {"key": key, "lane": lane, "pattern": pattern, "renew": changed})
 
-    def compare(self, key: str, lane: int) -> CaseReport:
-        """Judge what a run left in a lane; changed inputs and canaries are restored."""
-        return CaseReport.model_validate(self._ask("compare", {"key": key, "lane": lane}))
+    def compare(self, key: str, lane: int, *, explain: bool = True) -> CaseReport:
+        """Judge what a run left in a lane; changed inputs and canaries are restored.
+
+        ``explain`` says where and how a wrong answer is wrong.
+        """
+        return CaseReport.model_validate(self._ask("compare", {"key": key, "lane": lane, "explain": explain}))
+
+    def fingerprint(self, key: str, lane: int) -> str:
+        """The bits of a lane's results as one short text; all NaN count as one."""
+        return self._ask("fingerprint", {"key": key, "lane": lane})
+
+    def differing(self, key: str) -> dict[str, int]:
+        """By result, how many elements have other bits in lane 1 than in lane 0; results without any are left out."""
+        return self._ask("differing", {"key": key})
+
+    def repair(self) -> list[tuple[str, CaseProblem]]:
+        """Write every input of every prepared case as it was drawn, so that the next candidate finds it so.
+
+        Returns:
+            Those that the last candidate had changed unseen, with the key of their case.
+        """
+        found = self._ask("repair", {})
+        return [(p.pop("key"), CaseProblem.model_validate(p)) for p in found]
 
     def apply(self, key: str, variant: int | None) -> None:
         """Rewrite a random share of the inputs (any number; few variants exist), or restore them."""
         self._ask("apply", {"key": key, "variant": variant})
 
-    def spot_poison(self, key: str, lane: int) -> None:
-        """Poison what ``spot_check`` will look at; needs a variant that stands."""
-        self._ask("spot_poison", {"key": key, "lane": lane})
+    def ready(self, keys: Sequence[str], lane: int, checked: str | None, variant: int) -> None:
+        """Make a lane of several cases ready for timed calls: inputs that these change in place are restored.
+
+        Of the case ``checked`` (if any) a random share of the inputs is rewritten (any ``variant``; few exist), and
+        what ``spot_check`` will look at is poisoned.
+        """
+        self._ask("ready", {"keys": list(keys), "lane": lane, "checked": checked, "variant": variant})
+
+    def stir(self, keys: Sequence[str], *, fresh: bool) -> None:
+        """Before calls whose answers nobody checks: inputs that stood never before, or those that cases have."""
+        self._ask("stir", {"keys": list(keys), "fresh": fresh})
+
+    def withdraw(self, key: str) -> None:
+        """Put the inputs back that ``ready`` rewrote; ``spot_check`` still expects the answer to the rewritten ones."""
+        self._ask("withdraw", {"key": key})
 
     def spot_check(self, key: str, lane: int) -> CaseProblem | None:
         """Check sampled outputs of the variant that stands."""
@@ -192,12 +290,12 @@ class Judge:
         """Make a baseline ready for a case (torch.compile compiles); one that fails has gone to ``missing``."""
         return BaselineNames.model_validate(self._ask("warm_baseline", {"name": name, "key": key}))
 
-    def time_baseline(self, name: str, key: str, calls: int, flush_bytes: int) -> BaselineCalls:
-        """Time a warm baseline on what stands in the shared inputs.
+    def time_baseline(self, name: str, keys: Sequence[str], flush_bytes: int) -> BaselineCalls:
+        """Time a warm baseline, one call of each case, on what stands in the shared inputs.
 
-        ``flush_bytes`` of other memory are read before each call, to evict the caches.
+        ``flush_bytes`` of other memory are read before the first call, to evict the caches.
         """
-        params = {"name": name, "key": key, "calls": calls, "flush_bytes": flush_bytes}
+        params = {"name": name, "keys": list(keys), "flush_bytes": flush_bytes}
         return BaselineCalls.model_validate(self._ask("time_baseline", params))
 
     def check_task(self) -> list[TaskProblem]:
@@ -208,9 +306,17 @@ class Judge:
         """
         return [TaskProblem.model_validate(problem) for problem in self._ask("check_task", {})]
 
-    def necessary_bytes(self, key: str) -> int:
+    def necessary_bytes(self, key: str) -> NecessaryBytes:
         """Bytes that the operation must move, shown by perturbation."""
-        return self._ask("necessary_bytes", {"key": key})
+        return NecessaryBytes.model_validate(self._ask("necessary_bytes", {"key": key}))
+
+    def work(self, case: str) -> CountedWork:
+        """Bytes and operations of the reference in a case, by its graph."""
+        return CountedWork.model_validate(self._ask("work", {"case": case}))
+
+    def usage(self) -> JudgeUsage:
+        """How often the reference was run, and how many cases are held."""
+        return JudgeUsage.model_validate(self._ask("usage", {}))
 
     def close(self) -> None:
         """End the judge and everything it started; idempotent."""
@@ -241,11 +347,23 @@ class Judge:
 
     def _exchange(self, method: str, params: dict[str, Any]) -> tuple[Any, list[int]]:
         limit_s = LIMITS_S.get(method, _LIMIT_S)
+        if method in LIMITS_S:
+            limit_s *= max(1.0, self._reference_timeout_s / REFERENCE_TIMEOUT_S)
         with self._lock:
             try:
                 self._connection.settimeout(limit_s)
                 channel.send(self._connection, {"method": method, "params": params})
+                if method in WATCHED:
+                    about = f"a run of the reference may take {self._reference_timeout_s:g} s"
+                    word = f"{WATCHED[method]} takes long; {about}"
+                    await_answer(self._connection, self.pid, limit_s, word, self._notice)
                 answer, fds = channel.receive(self._connection)
+            except MemorySpentError as error:
+                self._kill()
+                raise TaskError(
+                    f"the task's reference ran out of memory: {error} during {method!r}, and no more is left",
+                    mend="give the timed case smaller sizes (--set NAME=VALUE)",
+                ) from None
             except TimeoutError:
                 self._kill()
                 kind = TaskError if method in LIMITS_S else EvaluationError
@@ -263,6 +381,16 @@ class Judge:
         self._kill()
         self._drain.join()
         code = self._process.returncode
+        if code == OVERRUN_EXIT:
+            return TaskError(
+                f"the task's reference did not finish: one run took more than {self._reference_timeout_s:g} s",
+                mend="give it smaller sizes (--set NAME=VALUE), or raise reference_timeout_s under [evaluation]",
+            )
+        if code == -signal.SIGKILL and memory_kills() > self._memory_kills:
+            return DoesNotFitError(
+                f"the system ended the judge's process during {method!r}, since no memory was left",
+                mend="give the task smaller sizes (--set NAME=VALUE), or more memory",
+            )
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         tail = self.output_tail[-2000:]
         message = f"the judge's process ended during {method!r} ({how})" + (f"; it last said: {tail}" if tail else "")
@@ -305,6 +433,8 @@ def _error(record: dict[str, Any]) -> KernelworksError:
     kind, message, mend = record["kind"], record["message"], record["mend"]
     if kind == TaskRefusedError.kind:
         return TaskRefusedError(message, tuple((k, m) for k, m in record["problems"]), mend=mend)
+    if kind == DoesNotFitError.kind:
+        return DoesNotFitError(message, record["figures"], mend=mend)
     if kind == KernelFormatError.kind:
         return KernelError(message, mend=mend)
     return _KINDS.get(kind, EvaluationError)(message, mend=mend)

@@ -18,24 +18,32 @@ from typing import Any
 import numpy as np
 
 from kernelworks.data import Frozen
-from kernelworks.errors import EvaluationError, KernelworksError, TaskError, TaskRefusedError
+from kernelworks.errors import DoesNotFitError, EvaluationError, KernelworksError, TaskRefusedError
 from kernelworks.evaluate import channel
 from kernelworks.evaluate.baselines import Baselines
+from kernelworks.evaluate.bits import differing, fingerprint
 from kernelworks.evaluate.bound import ReferenceError, reduction_lengths, results
-from kernelworks.evaluate.casestate import CaseState, compare, poison
+from kernelworks.evaluate.buffers import SharedBuffer
+from kernelworks.evaluate.casestate import CaseState, compare, poison, restore, restore_inputs, share_weights
 from kernelworks.evaluate.families import FAMILIES
+from kernelworks.evaluate.footprint import refuse_oversize
 from kernelworks.evaluate.frames import frame_of
-from kernelworks.evaluate.heap import scratch
+from kernelworks.evaluate.heap import scratch, trim
 from kernelworks.evaluate.necessary import necessary_bytes
+from kernelworks.evaluate.patience import RunLimit
 from kernelworks.evaluate.perturb import Perturbation
 from kernelworks.evaluate.prepare import DroppedFamilyError, prepare_case
-from kernelworks.evaluate.records import BufferSlot, Heap, PreparedCase
+from kernelworks.evaluate.records import BufferSlot, CountedWork, Heap, JudgeUsage, PreparedCase, ReferenceCalling
 from kernelworks.evaluate.reference import Reference
 from kernelworks.evaluate.taskcheck import check_task
+from kernelworks.kernel.operations import count_work
 from kernelworks.task.graph import Graph
-from kernelworks.task.model import Case
+from kernelworks.task.model import Case, CaseRole
 from kernelworks.task.resolve import load_task
 from kernelworks.task.source import LoadedTask, TaskReference
+
+LOADING_RUNS = 2
+"""Loading tries the reference on many sizes, most of them small: it may take as long as so many runs."""
 
 Answer = tuple[Any, list[int]]
 """JSON-able result, and descriptors that go with it."""
@@ -48,19 +56,25 @@ class Service:
         self._loaded: LoadedTask | None = None
         self._heap: Heap = "default"
         self._threads = 1
+        self._limit: RunLimit | None = None
         self._framed: Reference | None = None
         self._baselines: Baselines | None = None
-        self._graphs: dict[str, tuple[Graph | None, str]] = {}
         self._cases: dict[str, CaseState] = {}
+        self._lent: list[SharedBuffer] = []
+        """Weights handed out by ``calling``; kept while this process lives."""
         self._perturbations: dict[str, Perturbation] = {}
         self._pools: dict[tuple[str, str], list[list[ReferenceError]]] = {}
         self._rng = np.random.default_rng()
 
-    def load(self, reference: dict[str, Any], heap: Heap, threads: int, load_only: bool) -> Answer:
+    def load(
+        self, reference: dict[str, Any], heap: Heap, threads: int, load_only: bool, reference_timeout_s: float
+    ) -> Answer:
         """Load the task."""
         self._heap = heap
         self._threads = threads
-        self._loaded = load_task(TaskReference.model_validate(reference), load_only=load_only)
+        self._limit = RunLimit(reference_timeout_s)
+        with self._limit.running(LOADING_RUNS):
+            self._loaded = load_task(TaskReference.model_validate(reference), load_only=load_only)
         return self._loaded.task.model_dump(mode="json"), []
 
     def trace(self) -> Answer:
@@ -78,6 +92,7 @@ class Service:
             sizes = self._case(case)
             answers = results(reference.task)
             pools = self._pools.setdefault((case, family), [[] for _ in answers])
+            refuse_oversize(reference.task, sizes, blockwise=reference.blockwise(sizes))
             try:
                 with scratch(self._heap):
                     state = prepare_case(reference, sizes, seed, family, self._lengths(sizes), pools)
@@ -85,6 +100,7 @@ class Service:
                 gone = PreparedCase(key=key, case=case, family=family, seed=seed, dropped=str(dropped))
                 return gone.model_dump(mode="json"), []
             self._cases[key] = state
+            self._tidy()
         prepared = self._cases[key].prepared()
         fds: list[int] = []
         lanes: list[tuple[Any, ...]] = []
@@ -100,6 +116,17 @@ class Service:
             lanes.append(tuple(slots))
         return prepared.model_copy(update={"lanes": tuple(lanes)}).model_dump(mode="json"), fds
 
+    def calling(self, seed: int) -> Answer:
+        """How the reference is made and called, and its weights for a seed."""
+        reference = self._reference()
+        case = reference.task.cases[0]
+        with scratch(self._heap):
+            drawn = reference.draw(case, seed)[len(reference.task.inputs) :]
+        slots, buffers = share_weights(reference.task, case, drawn)
+        self._lent += buffers
+        found = ReferenceCalling(calling=reference.loaded.calling(), seed=seed, weights=slots)
+        return found.model_dump(mode="json"), [buffer.fd for buffer in buffers]
+
     def release(self, key: str) -> Answer:
         """Forget a prepared case and give its memory back."""
         self._perturbations.pop(key, None)
@@ -110,16 +137,34 @@ class Service:
             state.close()
         return None, []
 
-    def poison(self, key: str, lane: int, pattern: int) -> Answer:
+    def poison(self, key: str, lane: int, pattern: int, renew: list[str] | None) -> Answer:
         """Make a lane ready for a run on pristine inputs."""
         self._pristine(key)
-        poison(self._state(key), lane, pattern, self._rng)
+        poison(self._state(key), lane, pattern, self._rng, renew)
         return None, []
 
-    def compare(self, key: str, lane: int) -> Answer:
+    def compare(self, key: str, lane: int, explain: bool) -> Answer:
         """Compare a lane with golden."""
         self._pristine(key)
-        return compare(self._state(key), lane).model_dump(mode="json"), []
+        state = self._state(key)
+        earlier = [s for s in self._cases.values() if s.case.name == state.case.name and s.family != state.family]
+        return compare(state, lane, explain=explain, earlier=earlier).model_dump(mode="json"), []
+
+    def fingerprint(self, key: str, lane: int) -> Answer:
+        """The bits of a lane's results as one text."""
+        return fingerprint(self._state(key), lane), []
+
+    def differing(self, key: str) -> Answer:
+        """Elements whose bits differ between the first two lanes, by result."""
+        return differing(self._state(key)), []
+
+    def repair(self) -> Answer:
+        """Write every input of every prepared case as it was drawn; says which had been changed."""
+        problems: list[Any] = []
+        for key, state in self._cases.items():
+            self._pristine(key)
+            problems += [{"key": key, **p.model_dump(mode="json")} for p in restore_inputs(state)]
+        return problems, []
 
     def apply(self, key: str, variant: int | None) -> Answer:
         """Rewrite rows of the inputs, or restore them."""
@@ -130,9 +175,29 @@ class Service:
                 self._perturbation(key).apply(variant)
         return None, []
 
-    def spot_poison(self, key: str, lane: int) -> Answer:
-        """Poison what ``spot_check`` will look at."""
-        self._perturbation(key).poison(lane)
+    def ready(self, keys: list[str], lane: int, checked: str | None, variant: int) -> Answer:
+        """Make a lane of several cases ready for timed calls, one of them for a check of its answer."""
+        for key in keys:
+            if key != checked:
+                restore(self._state(key), lane)
+                continue
+            with scratch(self._heap):
+                self._perturbation(key).apply(variant)
+            self._perturbation(key).poison(lane)
+        return None, []
+
+    def stir(self, keys: list[str], fresh: bool) -> Answer:
+        """Fresh inputs, or those of the cases."""
+        for key in keys:
+            if fresh:
+                self._perturbation(key).stir()
+            else:
+                self._pristine(key)
+        return None, []
+
+    def withdraw(self, key: str) -> Answer:
+        """Put back what was rewritten, before the answer is looked at."""
+        self._perturbation(key).withdraw()
         return None, []
 
     def spot_check(self, key: str, lane: int) -> Answer:
@@ -148,26 +213,48 @@ class Service:
         """Make a baseline ready for a case."""
         return self._trusted().warm(name, self._state(key)).model_dump(mode="json"), []
 
-    def time_baseline(self, name: str, key: str, calls: int, flush_bytes: int) -> Answer:
+    def time_baseline(self, name: str, keys: list[str], flush_bytes: int) -> Answer:
         """Time a baseline."""
-        return self._trusted().time(name, self._state(key), calls, flush_bytes).model_dump(mode="json"), []
+        states = [self._state(key) for key in keys]
+        return self._trusted().time(name, states, flush_bytes).model_dump(mode="json"), []
 
     def check_task(self) -> Answer:
         """Problems of the task."""
+        task = self._reference().task
+        for case in task.cases_of(CaseRole.TIMED, CaseRole.CHECK):
+            refuse_oversize(task, case, blockwise=self._reference().blockwise(case))
         with scratch(self._heap):
-            problems = check_task(self._reference(), self._lengths)
+            problems = check_task(self._reference(), self._lengths, self._operators)
+        self._tidy()
         return [p.model_dump(mode="json") for p in problems], []
 
     def necessary_bytes(self, key: str) -> Answer:
         """Bytes shown necessary."""
         self._pristine(key)
         with scratch(self._heap):
-            return necessary_bytes(self._state(key), self._reference()), []
+            found = necessary_bytes(self._state(key), self._reference())
+        self._tidy()
+        return found.model_dump(mode="json"), []
+
+    def work(self, case: str) -> Answer:
+        """Bytes and operations of the reference."""
+        graph, reason = self._graph(self._case(case))
+        counted = CountedWork(work=None if graph is None else count_work(graph), untraced=reason)
+        return counted.model_dump(mode="json"), []
+
+    def usage(self) -> Answer:
+        """Runs of the reference, and cases that are held."""
+        return JudgeUsage(runs=dict(self._reference().runs), prepared=len(self._cases)).model_dump(mode="json"), []
+
+    def _tidy(self) -> None:
+        """Give back what checks and golden values leave behind, before the baselines' heap finds its shape."""
+        if self._baselines is None or not self._baselines.any_warm:
+            trim()
 
     def _reference(self) -> Reference:
         if self._framed is None:
             assert self._loaded is not None, "load comes first"
-            self._framed = Reference(self._loaded, frame_of(self._loaded.task, self._threads))
+            self._framed = Reference(self._loaded, frame_of(self._loaded.task, self._threads), self._limit)
         return self._framed
 
     def _trusted(self) -> Baselines:
@@ -177,10 +264,11 @@ class Service:
 
     def _case(self, name: str) -> Case:
         task = self._reference().task
-        names = [case.name for case in task.cases]
-        if name not in names:
-            raise EvaluationError(f"case: expected one of {', '.join(names)}, found {name!r}")
-        return task.case(name)
+        try:
+            return task.case(name)
+        except KeyError:
+            names = ", ".join(case.name for case in task.cases)
+            raise EvaluationError(f"case: expected one of {names}, found {name!r}") from None
 
     def _state(self, key: str) -> CaseState:
         if key not in self._cases:
@@ -197,13 +285,11 @@ class Service:
             self._perturbations[key].apply(None)
 
     def _graph(self, case: Case) -> tuple[Graph | None, str]:
-        if case.name not in self._graphs:
-            assert self._loaded is not None
-            try:
-                self._graphs[case.name] = (self._loaded.trace(case), "")
-            except TaskError as error:
-                self._graphs[case.name] = (None, error.message)
-        return self._graphs[case.name]
+        return self._reference().graph(case)
+
+    def _operators(self, case: Case) -> list[str]:
+        graph = self._graph(case)[0]
+        return [] if graph is None else [node.op for node in graph.nodes if node.kind == "call"]
 
     def _lengths(self, case: Case) -> tuple[int, ...]:
         return reduction_lengths(self._reference().task, case, self._graph(case)[0])
@@ -214,17 +300,25 @@ def _requests(service: Service) -> dict[str, Callable[..., Answer]]:
         service.load,
         service.trace,
         service.prepare,
+        service.calling,
         service.release,
         service.poison,
         service.compare,
+        service.repair,
+        service.fingerprint,
+        service.differing,
         service.apply,
-        service.spot_poison,
+        service.ready,
+        service.stir,
+        service.withdraw,
         service.spot_check,
         service.baseline_names,
         service.warm_baseline,
         service.time_baseline,
         service.check_task,
         service.necessary_bytes,
+        service.work,
+        service.usage,
     ]
     return {method.__name__: method for method in found}
 
@@ -236,14 +330,16 @@ class ErrorRecord(Frozen):
     message: str
     mend: str = ""
     problems: tuple[tuple[str, str], ...] = ()
+    figures: dict[str, int] = {}
 
 
 def _describe(error: Exception) -> ErrorRecord:
     if isinstance(error, KernelworksError):
         problems = error.problems if isinstance(error, TaskRefusedError) else ()
-        return ErrorRecord(kind=error.kind, message=error.message, mend=error.mend, problems=problems)
+        figures = error.figures if isinstance(error, DoesNotFitError) else {}
+        return ErrorRecord(kind=error.kind, message=error.message, mend=error.mend, problems=problems, figures=figures)
     if isinstance(error, MemoryError):
-        return ErrorRecord(kind=EvaluationError.kind, message=f"the judge ran out of memory: {error}")
+        return ErrorRecord(kind=DoesNotFitError.kind, message=f"the judge ran out of memory: {error}")
     traceback.print_exc()
     return ErrorRecord(kind=EvaluationError.kind, message=f"the judge failed: {type(error).__name__}: {error}")
 

@@ -10,17 +10,19 @@ two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernelworks.errors import TaskError
-from kernelworks.evaluate.casestate import CaseState, Golden, position, view
+from kernelworks.evaluate.casestate import CaseState, Golden, position, restore, view
 from kernelworks.evaluate.compare import CHUNK_ELEMENTS
 from kernelworks.evaluate.families import profile
+from kernelworks.evaluate.golden import selection_of
 from kernelworks.evaluate.numbers import Raw, decode, encode, plane, poison_word, words_of
 from kernelworks.evaluate.records import CaseProblem, ProblemKind
 from kernelworks.evaluate.reference import Reference
@@ -32,7 +34,11 @@ SHARE = 0.005
 """Share of an input that a variant rewrites."""
 SAMPLES = 32_768
 """Positions checked per variant, over all results: half where the answer changes, half anywhere."""
+_INDEX_SAMPLES = 2048
+"""Of an index output: each costs a look at the values that it could point to."""
 _SPAN_ELEMENTS = 1024
+_STIRRED = -1
+"""In place of a variant's number: inputs that stand once."""
 _PATCH_BYTES = 2 << 20
 _CLEAR = 4.0
 """An element counts as changed if it moves by more than this many limits, so that an old value cannot pass."""
@@ -75,6 +81,8 @@ class Perturbation:
         self._reference = reference
         self._variants: dict[int, Variant] = {}
         self._standing: int | None = None
+        self._withdrawn: int | None = None
+        """The variant that ``check`` still looks for although it has been put back."""
         self._rng = np.random.default_rng([state.seed, 0x9E37])
 
     def apply(self, number: int | None) -> None:
@@ -83,6 +91,7 @@ class Perturbation:
         Inputs that kernels change in place live in the lanes; ``poison`` writes them.
         """
         wanted = None if number is None else number % VARIANTS
+        self._withdrawn = None
         if wanted == self._standing:
             return
         if wanted is not None and wanted not in self._variants:
@@ -100,10 +109,7 @@ class Perturbation:
         """
         state, variant = self._state, self._current()
         buffers = state.lanes[lane]
-        pristine = state.pristine()
-        for name in state.task.mutates:
-            argument, raw = pristine[name]
-            view(buffers[name], argument.dtype)[...] = raw.reshape(-1)
+        restore(state, lane)
         self._write(variant, buffers, new=True)
         for sample in variant.samples:
             argument = sample.golden.argument
@@ -115,8 +121,30 @@ class Perturbation:
             else:
                 words[sample.where] = words_of(sample.values, argument.dtype) ^ words.dtype.type(1)
 
+    def stir(self) -> None:
+        """Write spans that stood never before into the floating inputs; nothing about their answer is known."""
+        state = self._state
+        tensors = [(a, raw) for a, raw in state.pristine().values() if a.role == "input" and a.dtype.is_floating]
+        patches = tuple(make_patch(argument, raw, self._rng) for argument, raw in tensors if raw.size > 0)
+        self.apply(None)
+        self._variants[_STIRRED] = Variant(patches, ())
+        self._write(self._variants[_STIRRED], state.shared, new=True)
+        self._standing = _STIRRED
+
+    def withdraw(self) -> None:
+        """Restore the inputs once a call is over: who computes now, computes from others than it was given.
+
+        ``check`` still expects the answer to the variant.
+        """
+        standing = self._standing
+        self.apply(None)
+        self._withdrawn = standing
+
     def check(self, lane: int) -> CaseProblem | None:
-        """What is wrong at the sampled positions of a lane; None if nothing is. Needs a variant that stands."""
+        """What is wrong at the sampled positions of a lane; None if nothing is.
+
+        Needs a variant that stands, or one that was withdrawn last.
+        """
         for sample in self._current().samples:
             problem = _check(self._state, lane, sample)
             if problem is not None:
@@ -124,8 +152,9 @@ class Perturbation:
         return None
 
     def _current(self) -> Variant:
-        assert self._standing is not None, "no variant stands"
-        return self._variants[self._standing]
+        number = self._standing if self._standing is not None else self._withdrawn
+        assert number is not None, "no variant stands"
+        return self._variants[number]
 
     def _write(self, variant: Variant, buffers: dict[str, Any], *, new: bool) -> None:
         pristine = self._state.pristine()
@@ -147,18 +176,45 @@ class Perturbation:
             patches = tuple(patch for patch in patches if patch.argument.dtype.is_floating)
             changed = self._golden_of(patches)
         budget = SAMPLES // max(1, len(state.golden))
-        pairs = zip(state.golden, changed, strict=True)
-        return Variant(patches, tuple(_sample(state, golden, values, budget, rng) for golden, values in pairs))
+        with self._patched(patches):
+            samples = [self._sample(index, values, budget, rng) for index, values in enumerate(changed)]
+        return Variant(patches, tuple(samples))
 
     def _golden_of(self, patches: Sequence[Patch]) -> list[Raw]:
-        """Right answers with these patches; the reference reads the pristine arrays, patched for the moment."""
+        """Right answers with these patches."""
+        with self._patched(patches):
+            return self._reference.double(self._state.drawn, self._state.case)
+
+    def _sample(self, index: int, values: Raw, budget: int, rng: np.random.Generator) -> Sample:
+        """Positions of a result; of an index output those where one index alone is right. The patches stand."""
+        state = self._state
+        golden = state.golden[index]
+        if golden.selection is None:
+            return _sample(state, golden, values, budget, rng)
+        sample = _sample(state, golden, values, min(budget, _INDEX_SAMPLES), rng)
+        reference, drawn = self._reference, state.drawn
+        selection = selection_of(reference, state.case, drawn, index, golden.length, state.family)
+        if selection is None:
+            return sample
+        kept = selection.determined(sample.where, sample.values)
+        return replace(
+            sample,
+            where=sample.where[kept],
+            values=sample.values[kept],
+            base=sample.base[kept],
+            limits=sample.limits[kept],
+        )
+
+    @contextmanager
+    def _patched(self, patches: Sequence[Patch]) -> Generator[None]:
+        """The pristine arrays, which the reference reads, patched for the moment."""
         pristine = self._state.pristine()
         flats = [pristine[patch.argument.name][1].reshape(-1) for patch in patches]
         kept = [flat[patch.where] for flat, patch in zip(flats, patches, strict=True)]
         try:
             for flat, patch in zip(flats, patches, strict=True):
                 flat[patch.where] = patch.new
-            return self._reference.double(self._state.drawn, self._state.case)
+            yield
         finally:
             for flat, patch, old in zip(flats, patches, kept, strict=True):
                 flat[patch.where] = old
@@ -251,7 +307,8 @@ def _check(state: CaseState, lane: int, sample: Sample) -> CaseProblem | None:
         f"{name}: after rows of the inputs were rewritten between timed calls, {wrong.size} of {right.size} checked"
         f" elements are {what}; at {index} expected {float(sample.values[at]):.9g}, found {float(found[at]):.9g}"
     )
-    return CaseProblem(kind=kind, tensor=name, message=message, evidence={"first": index, "wrong": int(wrong.size)})
+    evidence = {"first": index, "wrong": int(wrong.size)}
+    return CaseProblem(kind=kind, tensor=name, message=message, evidence=evidence)
 
 
 def _within(found: Raw, wanted: Raw, limits: NDArray[np.float64]) -> NDArray[np.bool_]:

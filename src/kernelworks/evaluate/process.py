@@ -15,14 +15,17 @@ Whatever a candidate does wrong is an exception of this module, never an ``Evalu
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import secrets
 import select
+import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
@@ -33,16 +36,19 @@ from kernelworks.data import Frozen
 from kernelworks.errors import EvaluationError
 from kernelworks.evaluate import child
 from kernelworks.evaluate.buffers import SharedBuffer
-from kernelworks.evaluate.faults import FaultPage, Region, fault_shim
+from kernelworks.evaluate.doorbell import Doorbell, doorbell_shim, processor_clock
+from kernelworks.evaluate.faults import Access, Fault, FaultPage, Region, fault_shim, locate
+from kernelworks.evaluate.lockdown import Filter, boxed, call_name, locked
+from kernelworks.evaluate.program import LIBRARY_PROGRAM, Program
+from kernelworks.evaluate.records import BufferSlot
+from kernelworks.evaluate.sandbox import Sandbox, find_sandbox
 from kernelworks.evaluate.supervision import Cause, Exit, Limits, State, Supervision, SupervisorLostError
-
-MAX_CALLS = 2000
-"""Timed calls in one command: the answer must fit into one packet."""
 
 MAX_ERROR_CHARACTERS = 2000
 """Kept of an error that the candidate's process answers."""
 
 _INT64 = 1 << 63
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
 class CandidateError(Exception):
@@ -73,6 +79,8 @@ class BufferArg:
 
     buffer: SharedBuffer
     output: bool = False
+    slot: BufferSlot | None = None
+    """What it is in a prepared case."""
 
 
 @dataclass(frozen=True)
@@ -107,15 +115,18 @@ class CallResult:
 
 @dataclass(frozen=True)
 class TimedCalls:
-    """Timed calls, as the candidate's process reports them, beside the harness's own clock."""
+    """Calls behind one ring, all by the harness's clocks."""
 
     returned: int
-    """0, or what the first failing call returned; no call was made after it."""
-    inner_ns: tuple[int, ...]
-    outer_ns: int
-    """Around the whole command: calls, cache flushes and messages."""
-    page_faults: tuple[int, ...]
-    """Minor faults of each call, all threads."""
+    """0, or what its process says that the first failing call returned; no call was made after it."""
+    elapsed_ns: int
+    """Of the calls, the round trip between the processes included."""
+    cpu_ns: int
+    """Processor time of the candidate's process meanwhile, all threads."""
+    idle_cpu_ns: int
+    """Processor time that it used since its last answer, when nobody had asked for anything; 0 for a first ring."""
+    page_faults: int
+    """Minor faults of the process since the last ring (since it was made ready, for a first one)."""
 
 
 class _Answer(Frozen):
@@ -134,7 +145,6 @@ class _Mode(Frozen):
 
 
 _Address = Annotated[int, Field(ge=0, lt=1 << 64)]
-_Count = Annotated[int, Field(ge=0, lt=_INT64)]
 _Code = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 
 
@@ -150,12 +160,6 @@ class _Called(Frozen):
     returned: _Code
 
 
-class _Timed(Frozen):
-    returned: _Code
-    inner_ns: tuple[_Count, ...]
-    page_faults: tuple[_Count, ...]
-
-
 _Value = TypeVar("_Value", bound=Frozen)
 
 
@@ -165,28 +169,68 @@ class Candidate:
     Every method but ``end`` raises ``CandidateEndedError`` once the candidate has ended.
     """
 
-    def __init__(self, *, threads: int, limits: Limits) -> None:
-        """Start the processes, without waiting for them; ``load`` makes it a candidate."""
+    may_remember = False
+    """Whether its answers may come from a table of inputs that it has seen, so that timed calls must tell."""
+
+    def __init__(
+        self,
+        *,
+        threads: int,
+        limits: Limits,
+        program: Program = LIBRARY_PROGRAM,
+        sandbox: Sandbox | None = None,
+        stop_fd: int | None = None,
+    ) -> None:
+        """Start the processes, without waiting for them; ``load`` makes it a candidate.
+
+        Args:
+            threads: of OpenMP.
+            limits: what it may use.
+            program: what runs in its process.
+            sandbox: what confines it; by default the best that works here.
+            stop_fd: when this becomes readable, the candidate is ended, whoever waits for it.
+        """
         self._limits = limits
+        self._program_run = program
+        self._sandbox = sandbox if sandbox is not None else find_sandbox()
+        self._is_ready = False
+        self._stop_fd = os.dup(stop_fd) if stop_fd is not None else -1
         self._regions: dict[str, list[Region]] = {}
-        self._flush_bytes = 0
+        self._bell = Doorbell()
+        self._programs: dict[tuple[tuple[str, ...], bool], int] = {}
+        self._armed = 0
+        """Programs that its process has ready; it listens to the doorbell alone while there are any."""
+        self._cpu_clock = 0
+        self._cpu_ns: int | None = None
+        self._stat_fd = -1
+        self._faults = 0
         self._exit: Exit | None = None
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             for end in (self._channel, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * child.MESSAGE_BYTES)
             try:
-                self._supervision = Supervision(theirs, threads=threads, limits=limits)
+                self._supervision = Supervision(
+                    theirs,
+                    threads=threads,
+                    limits=limits,
+                    program=program,
+                    sandbox=self._sandbox,
+                )
             except EvaluationError:
                 self._channel.close()
+                self._bell.close()
+                self._close_stop()
                 raise
         self._page = FaultPage()
         self._poll = select.poll()
         self._poll.register(self._channel, select.POLLIN)
         self._poll.register(self._supervision, select.POLLIN)
+        if self._stop_fd >= 0:
+            self._poll.register(self._stop_fd, select.POLLIN)
 
     @classmethod
-    def start(cls, library: Path, *, threads: int, limits: Limits) -> Self:
+    def start(cls, library: Path | None, *, threads: int, limits: Limits, sandbox: Sandbox | None = None) -> Self:
         """Start the processes and load the library.
 
         Raises:
@@ -194,9 +238,9 @@ class Candidate:
             CandidateEndedError: its constructors crashed, hung or left.
             EvaluationError: the processes do not start.
         """
-        return cls(threads=threads, limits=limits).loaded(library)
+        return cls(threads=threads, limits=limits, sandbox=sandbox).loaded(library)
 
-    def loaded(self, library: Path) -> Self:
+    def loaded(self, library: Path | None) -> Self:
         """Itself after ``load``; ended if that raises."""
         try:
             self.load(library)
@@ -210,29 +254,76 @@ class Candidate:
         """``NAME=value`` in the environment of every process of this candidate (``marked_processes`` finds them)."""
         return self._supervision.mark
 
-    def load(self, library: Path) -> FloatMode:
-        """Load the library; call it once, before anything else. The mode tells of a link with fast-math flags."""
-        shim = fault_shim()
+    def load(self, library: Path | None) -> FloatMode:
+        """Load the library; call it once, before anything else. The mode tells of a link with fast-math flags.
+
+        ``None`` stands for a ``launch`` that does nothing.
+        """
+        self.get_ready()
         try:
-            with suppress(CandidateRefusedError):  # a shim that cannot be loaded costs detail only
-                path = str(shim) if shim is not None else None
-                self._ask(_Empty, "watch", self._limits.start_s, (self._page.fd,), shim=path)
-        except CandidateEndedError as error:  # no code of the candidate has run yet
-            raise EvaluationError(f"the candidate's process did not start: {error}") from error
-        try:
-            mode = self._ask(_Mode, "load", self._limits.start_s, path=str(library.absolute()))
+            with ExitStack() as stack:
+                fds = (stack.enter_context(_copied(library)),) if library is not None else ()
+                path = str(library.absolute()) if library is not None else None
+                mode = self._ask(_Mode, "load", self._limits.start_s, fds, path=path)
         except CandidateRefusedError as error:
             raise CandidateLoadError(str(error)) from error
         return FloatMode(mode.ftz, mode.daz)
+
+    def get_ready(self) -> None:
+        """Have faults watched, system calls filtered and the doorbell heard; ``load`` does so by itself. Idempotent.
+
+        Raises:
+            EvaluationError: its process did not start.
+        """
+        if self._is_ready:
+            return
+        try:
+            with suppress(CandidateRefusedError):  # a shim that cannot be loaded costs detail only
+                self._hand_in("watch", self._page.fd, fault_shim())
+            self._hand_in("listen", self._bell.fd, doorbell_shim())
+            if self._program_run.setup:
+                self._filter(boxed())
+            else:
+                self._filter(locked())
+        except CandidateRefusedError as error:
+            raise EvaluationError(f"the candidate's process cannot do without: {error}") from error
+        except CandidateEndedError as error:  # no code of the candidate has run yet
+            said = error.exit.stderr.text.strip()[-MAX_ERROR_CHARACTERS:]
+            more = f"; it said: {said}" if said else ""
+            raise EvaluationError(f"the candidate's process did not start: {error}{more}") from error
+        self._is_ready = True
+
+    def lock(self) -> None:
+        """End a program's set-up phase: no process, no file, no other forbidden call from now on (``lockdown.locked``).
+
+        What lies in the private folder now was allowed. Where the kernel takes no filters this changes nothing else.
+        """
+        self._filter(locked())
+        try:
+            self._supervision.settle(self._limits.start_s)
+        except SupervisorLostError:
+            raise self._ended("lock", Cause.CHANNEL_CLOSED) from None
+
+    def _filter(self, program: Filter | None) -> None:
+        if self._sandbox.filters and program is not None:
+            self._ask(_Empty, "lock", self._limits.start_s, **program.wire())
 
     def bind(self, key: str, arguments: Sequence[Arg], timeout_s: float = 60.0) -> None:
         """Fix arguments, in the prototype's order, under a new key.
 
         Each key maps its tensors anew, so that several keys give the same tensors at different addresses.
         """
-        buffers = [a.buffer for a in arguments if isinstance(a, BufferArg)]
         workspaces = [a for a in arguments if isinstance(a, WorkspaceArg)]
-        self._allow(sum(b.layout.file_bytes for b in buffers) + sum(w.size_bytes for w in workspaces))
+        self._allow(sum(w.size_bytes for w in workspaces))
+        self._map(key, [a.buffer for a in arguments if isinstance(a, BufferArg)], timeout_s)
+        found = self._ask(_BoundTo, "bind", timeout_s, key=key, arguments=_wire(arguments)).workspaces
+        self._check(len(found) == len(workspaces), "bind")
+        for address, workspace in zip(found, workspaces, strict=True):
+            self._regions[key].append(_region(workspace.name, address, workspace.size_bytes, workspace.size_bytes))
+
+    def _map(self, key: str, buffers: Sequence[SharedBuffer], timeout_s: float) -> None:
+        """Map tensors into its process, in this order, under a key."""
+        self._allow(sum(b.layout.file_bytes for b in buffers))
         regions = self._regions.setdefault(key, [])
         for first in range(0, len(buffers), child.DESCRIPTORS):
             batch = buffers[first : first + child.DESCRIPTORS]
@@ -243,10 +334,6 @@ class Candidate:
             for base, buffer in zip(bases, batch, strict=True):
                 layout = buffer.layout
                 regions.append(_region(layout.name, base + layout.data_offset, layout.size_bytes, layout.file_bytes))
-        found = self._ask(_BoundTo, "bind", timeout_s, key=key, arguments=_wire(arguments)).workspaces
-        self._check(len(found) == len(workspaces), "bind")
-        for address, workspace in zip(found, workspaces, strict=True):
-            regions.append(_region(workspace.name, address, workspace.size_bytes, workspace.size_bytes))
 
     def call(self, key: str, timeout_s: float) -> CallResult:
         """Call ``launch`` once, workspaces poisoned."""
@@ -254,31 +341,43 @@ class Candidate:
         returned = self._ask(_Called, "call", timeout_s, key=key).returned
         return CallResult(returned, (time.perf_counter() - start) * 1e3)
 
-    def time(self, keys: Sequence[str], calls: int, flush_bytes: int, allocate: bool, timeout_s: float) -> TimedCalls:
-        """Timed calls, keys in turn.
+    def time(self, keys: Sequence[str], allocate: bool, timeout_s: float) -> TimedCalls:
+        """Call once for each key, in turn, and take the time here.
 
         Args:
             keys: bound keys.
-            calls: 1 to ``MAX_CALLS``.
-            flush_bytes: read this much other memory before each call, outside the clock; 0 leaves caches warm.
             allocate: outputs and workspaces are allocated and freed inside the clock (policy ``as_called``).
-            timeout_s: for the whole command.
+            timeout_s: for all calls together.
         """
-        if not 1 <= calls <= MAX_CALLS:
-            raise EvaluationError(f"expected 1 to {MAX_CALLS} timed calls, found {calls}")
-        if flush_bytes > self._flush_bytes:
-            self._allow(flush_bytes)
-            self._flush_bytes = flush_bytes
-        start = time.perf_counter_ns()
-        timed = self._ask(
-            _Timed, "time", timeout_s, keys=list(keys), calls=calls, flush_bytes=flush_bytes, allocate=allocate
+        program = self._program(tuple(keys), allocate)
+        if self._exit is not None:
+            raise CandidateEndedError("time", self._exit)
+        if self._ready(0.0):  # nobody was asked
+            raise self._ended("time", Cause.FORGED if self._receive() else Cause.CHANNEL_CLOSED)
+        deadline = time.monotonic() + timeout_s
+        rung = self._bell.ring(program, self._cpu_clock)
+        while rung is None:
+            if ready := self._ready(0.0):
+                forged = self._supervision.fileno() not in ready and self._receive()
+                raise self._ended("time", Cause.FORGED if forged else Cause.CHANNEL_CLOSED)
+            if time.monotonic() > deadline:
+                raise self._ended("time", Cause.TIMED_OUT)
+            rung = self._bell.wait(self._cpu_clock)
+        if rung.cpu_after_ns < rung.cpu_before_ns or rung.cpu_before_ns < 0:  # it ended meanwhile
+            raise self._ended("time", Cause.CHANNEL_CLOSED)
+        before_ns, self._cpu_ns = self._cpu_ns, rung.cpu_after_ns
+        faults, self._faults = self._faults, self._page_faults()
+        return TimedCalls(
+            returned=self._bell.returned,
+            elapsed_ns=rung.elapsed_ns,
+            cpu_ns=rung.cpu_after_ns - rung.cpu_before_ns,
+            idle_cpu_ns=0 if before_ns is None else rung.cpu_before_ns - before_ns,
+            page_faults=self._faults - faults,
         )
-        outer_ns = time.perf_counter_ns() - start
-        made = len(timed.inner_ns)
-        self._check(made == len(timed.page_faults), "time")
-        self._check(made == calls if timed.returned == 0 else 1 <= made <= calls, "time")
-        self._check(sum(timed.inner_ns) <= outer_ns, "time")
-        return TimedCalls(timed.returned, timed.inner_ns, outer_ns, timed.page_faults)
+
+    def settle(self, key: str) -> None:
+        """Have the answer of the last call of a key where the judge looks for it; a library wrote it there itself."""
+        del key
 
     def float_mode(self) -> FloatMode:
         """The mode of the thread that calls ``launch``, now."""
@@ -289,17 +388,26 @@ class Candidate:
         """Threads of the candidate's process, as the kernel counts them."""
         return self._inspect().threads
 
-    def cpu_ms(self) -> int:
-        """CPU time that all threads of the candidate's process used so far, as the kernel counts it, in ticks of 10."""
-        return self._inspect().cpu_ms
+    def strange_threads(self) -> int:
+        """Threads that no thread pool accounts for, as far as its process tells: a library's process tells nothing."""
+        return 0
 
     def descendants(self) -> tuple[str, ...]:
         """Command names of the processes, besides the candidate's, that it has started and that still run."""
         return self._inspect().processes
 
+    def locate(self, address: int, access: Access | None) -> Fault:
+        """Which tensor or workspace an address in the candidate's process belongs to, or missed."""
+        return locate(address, access, [region for regions in self._regions.values() for region in regions])
+
     def end(self) -> Exit:
-        """End the candidate and everything that it started; idempotent."""
-        return self._exit or self._finish(Cause.FINISHED)
+        """End the candidate and everything that it started; idempotent.
+
+        A message that nobody asked for makes the end a forgery.
+        """
+        if self._exit is not None:
+            return self._exit
+        return self._finish(Cause.FORGED if self._receive() else Cause.FINISHED)
 
     def __enter__(self) -> Self:
         return self
@@ -315,6 +423,43 @@ class Candidate:
         except SupervisorLostError:
             raise self._ended("inspect", Cause.CHANNEL_CLOSED) from None
 
+    def _hand_in(self, do: str, page_fd: int, shim: Path | None) -> None:
+        """Have the process map a page and load a shim for it, if there is one."""
+        with ExitStack() as stack:
+            fds = (page_fd,) if shim is None else (page_fd, stack.enter_context(_copied(shim)))
+            self._ask(_Empty, do, self._limits.start_s, fds, shim=shim is not None)
+
+    def _program(self, keys: tuple[str, ...], allocate: bool) -> int:
+        """Have these calls ready behind the doorbell; under which number."""
+        known = self._programs.setdefault((keys, allocate), len(self._programs))
+        if self._armed <= known:
+            self._disarm()
+            programs = [{"keys": keys, "allocate": allocate} for keys, allocate in self._programs]
+            self._ask(_Empty, "arm", self._limits.start_s, programs=programs, last=self._bell.number)
+            self._armed = len(programs)
+            self._cpu_ns = None
+            self._faults = self._page_faults()
+        return known
+
+    def _disarm(self) -> None:
+        if self._armed:
+            self._bell.dismiss()
+            self._armed = 0
+
+    def _page_faults(self) -> int:
+        """Minor faults of the candidate's process so far, by the kernel's count."""
+        try:
+            if self._stat_fd < 0:
+                pid = self._inspect().pid
+                clock = processor_clock(pid)
+                if clock is None:
+                    raise ProcessLookupError
+                self._cpu_clock = clock
+                self._stat_fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+            return int(os.pread(self._stat_fd, 1024, 0).rpartition(b")")[2].split()[7])
+        except (ProcessLookupError, FileNotFoundError):
+            raise self._ended("time", Cause.CHANNEL_CLOSED) from None
+
     def _allow(self, size_bytes: int) -> None:
         if self._exit is None:
             self._supervision.allow(size_bytes)
@@ -323,6 +468,7 @@ class Candidate:
         """Send one command and parse its answer; whatever else arrives ends the candidate."""
         if self._exit is not None:
             raise CandidateEndedError(do, self._exit)
+        self._disarm()
         identity = secrets.token_hex(8)
         packet = json.dumps({"id": identity, "do": do, **fields}).encode()
         if len(packet) > child.MESSAGE_BYTES:
@@ -359,7 +505,11 @@ class Candidate:
         return received
 
     def _ready(self, timeout_s: float) -> set[int]:
-        return {fd for fd, _ in self._poll.poll(max(0.0, timeout_s) * 1e3)}
+        found = {fd for fd, _ in self._poll.poll(max(0.0, timeout_s) * 1e3)}
+        if self._stop_fd in found:
+            self._finish(Cause.FINISHED)
+            raise EvaluationError("a candidate was ended because the session was closed")
+        return found
 
     def _receive(self) -> bytes:
         """The next packet; empty when there is none or the channel is closed. Descriptors sent along are dropped."""
@@ -368,6 +518,11 @@ class Candidate:
             return self._channel.recv(child.MESSAGE_BYTES)
         except OSError:
             return b""
+
+    def _close_stop(self) -> None:
+        if self._stop_fd >= 0:
+            os.close(self._stop_fd)
+            self._stop_fd = -1
 
     def _check(self, honest: bool, do: str) -> None:
         if not honest:
@@ -379,35 +534,80 @@ class Candidate:
     def _finish(self, cause: Cause) -> Exit:
         ending = self._supervision.finish(cause)
         self._channel.close()
-        if ending.signal is not None and cause is not Cause.FINISHED:
+        if ending.signal == signal.SIGSYS and ending.cause is Cause.SIGNALLED:
+            number = self._page.read_call()
+            ending = replace(ending, call=call_name(number) if number is not None else "")
+        elif ending.signal is not None and ending.cause is Cause.SIGNALLED:
             regions = [region for regions in self._regions.values() for region in regions]
             ending = replace(ending, fault=self._page.read(ending.signal, regions))
+        self._close_stop()
         self._page.close()
+        self._bell.close()
+        if self._stat_fd >= 0:
+            os.close(self._stat_fd)
+            self._stat_fd = -1
         self._exit = ending
         return ending
 
 
 class CandidatePool:
-    """Keeps one spare pair of processes started, which hides about 40 ms. Threads may share it."""
+    """Keeps one spare candidate started, which hides the start of its processes. Threads may share it."""
 
-    def __init__(self, *, threads: int, limits: Limits) -> None:
+    def __init__(
+        self,
+        *,
+        threads: int,
+        limits: Limits,
+        program: Program = LIBRARY_PROGRAM,
+        sandbox: Sandbox | None = None,
+    ) -> None:
         self._threads = threads
         self._limits = limits
+        self._program = program
+        self.sandbox = sandbox if sandbox is not None else find_sandbox()
+        """What confines the candidates."""
         self._lock = threading.Lock()
         self._spare: Candidate | None = None
+        self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
-    def start(self, library: Path) -> Candidate:
+    def take(self) -> Candidate:
+        """A candidate that has loaded nothing; the next spare is started meanwhile.
+
+        Raises:
+            EvaluationError: the processes do not start, or the pool is closed.
+        """
+        candidate = self._swap(self._fresh())
+        return candidate if candidate is not None else self._fresh()
+
+    def start(self, library: Path | None) -> Candidate:
         """As ``Candidate.start``; the next spare is started meanwhile."""
-        candidate = self._swap(Candidate(threads=self._threads, limits=self._limits))
-        if candidate is None:
-            return Candidate.start(library, threads=self._threads, limits=self._limits)
-        return candidate.loaded(library)
+        return self.take().loaded(library)
 
     def close(self) -> None:
-        """End the spare."""
+        """End the spare, and every candidate that is in use: whoever waits for one gets an ``EvaluationError``."""
+        with self._lock:
+            stop_fd, self._stop_fd = self._stop_fd, -1
+        if stop_fd >= 0:
+            os.eventfd_write(stop_fd, 1)
+            os.close(stop_fd)  # each candidate has a copy
         spare = self._swap(None)
         if spare is not None:
             spare.end()
+
+    def _fresh(self) -> Candidate:
+        with self._lock:
+            if self._stop_fd < 0:
+                raise EvaluationError("expected an open pool of candidates, found it closed")
+            return self._made(self._stop_fd)
+
+    def _made(self, stop_fd: int) -> Candidate:
+        return Candidate(
+            threads=self._threads,
+            limits=self._limits,
+            program=self._program,
+            sandbox=self.sandbox,
+            stop_fd=stop_fd,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -418,7 +618,24 @@ class CandidatePool:
     def _swap(self, spare: Candidate | None) -> Candidate | None:
         with self._lock:
             found, self._spare = self._spare, spare
+            late, is_closed = spare, self._stop_fd < 0
+        if is_closed and late is not None:  # closed meanwhile: nobody would end it
+            self._swap(None)
+            late.end()
         return found
+
+
+@contextmanager
+def _copied(library: Path) -> Generator[int]:
+    """A descriptor of a sealed copy in memory: the file itself is out of a sandbox's sight, or not for everybody."""
+    fd = os.memfd_create(library.name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with os.fdopen(os.dup(fd), "wb") as file:
+            file.write(library.read_bytes())
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _region(name: str, start: int, size_bytes: int, mapped_bytes: int) -> Region:

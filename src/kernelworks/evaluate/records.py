@@ -8,8 +8,10 @@ from pydantic import Field
 
 from kernelworks.data import Frozen
 from kernelworks.evaluate.buffers import BufferLayout
+from kernelworks.kernel.roofline import Work
 from kernelworks.kernel.verdict import Policy
 from kernelworks.task.model import DType
+from kernelworks.task.source import Calling
 
 Heap = Literal["warm", "default"]
 """Heap of the judge: ``warm`` keeps its pages (policy ``kernel``), ``default`` is glibc's (policy ``as_called``)."""
@@ -29,6 +31,8 @@ class BufferSlot(Frozen):
     writable: bool
     """An output, or an input that the task changes in place."""
     layout: BufferLayout
+    strides: tuple[int, ...]
+    """Per axis, in elements."""
     fd: int
     """Descriptor of the memory file in this process; owned by the ``Judge``, valid until the case is released."""
 
@@ -43,7 +47,7 @@ class ScalarSlot(Frozen):
 
 
 class DimSlot(Frozen):
-    """The size of a dim, an ``int64_t`` after the tensors."""
+    """The size of a dim or a stride, an ``int64_t`` after the tensors."""
 
     kind: Literal["dim"] = "dim"
     name: str
@@ -68,6 +72,22 @@ class PreparedCase(Frozen):
     """Whether a run must be repeated with the other fill pattern: some output is of integers or bools."""
 
 
+class PrecisionRecord(Frozen):
+    """A narrow type whose roundings explain the errors of a result."""
+
+    name: str
+    relative_error: float
+
+
+class ReferenceCalling(Frozen):
+    """How the reference is made and called, and its weights for a seed that everyone may know."""
+
+    calling: Calling
+    seed: int
+    weights: tuple[BufferSlot, ...]
+    """Of a model made with this seed."""
+
+
 class OutputReport(Frozen):
     """Errors of one result (an output, or an input changed in place)."""
 
@@ -83,6 +103,8 @@ class OutputReport(Frozen):
     mismatches: int = 0
     """Elements beyond their limit; for integers and bools, unequal ones."""
     elements: int
+    precision: PrecisionRecord | None = None
+    """Where the errors look like those of a narrower type."""
 
 
 ProblemKind = Literal["values", "nan_mask", "unwritten", "input_changed", "out_of_bounds", "stale"]
@@ -104,6 +126,8 @@ class CaseReport(Frozen):
     outputs: tuple[OutputReport, ...]
     problems: tuple[CaseProblem, ...] = ()
     """Empty: the answer is right."""
+    gates: dict[str, bool] = {}
+    """Whether it passes published gates (``gates``), for a timed case on the task's own draw."""
 
 
 class BaselineCalls(Frozen):
@@ -112,6 +136,36 @@ class BaselineCalls(Frozen):
     elapsed_ns: tuple[int, ...]
     page_faults: tuple[int, ...]
     """Minor page faults of the process."""
+
+
+class NecessaryBytes(Frozen):
+    """What an operation must move in one case, shown by perturbation."""
+
+    read_bytes: int
+    written_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Read and written."""
+        return self.read_bytes + self.written_bytes
+
+
+class CountedWork(Frozen):
+    """Bytes and operations of the reference in one case."""
+
+    work: Work | None
+    untraced: str = ""
+    """Why there is none."""
+
+
+class JudgeUsage(Frozen):
+    """What a judge has done and holds."""
+
+    runs: dict[str, int]
+    """Runs of the reference: ``native`` and ``double`` ones, and ``blocks``, double ones by blocks of rows. Timed calls
+    of the baselines are not among them."""
+    prepared: int
+    """Cases that are held: inputs, golden values, buffers."""
 
 
 class BaselineNames(Frozen):

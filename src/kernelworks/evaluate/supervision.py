@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -26,6 +26,8 @@ from kernelworks.data import Frozen
 from kernelworks.errors import EvaluationError
 from kernelworks.evaluate import child, supervisor
 from kernelworks.evaluate.faults import Fault
+from kernelworks.evaluate.program import Program, interpreter
+from kernelworks.evaluate.sandbox import CONFINE, FOLDER, Sandbox
 
 TAG = "KERNELWORKS_EVALUATION"
 """Environment variable that marks every process of one candidate."""
@@ -34,6 +36,7 @@ _GRACE_S = 1.0
 """How long the news of an end may lag behind the closing of the candidate's channel."""
 _ANSWER_S = 10.0
 """A supervisor that has not answered by then has been stopped by its candidate; killing takes it 5 s at most."""
+_COMMAND_FD, _REPORT_FD = 3, 4
 _OWN_BYTES = 64 << 20
 """Interpreters of supervisor and candidate."""
 
@@ -50,7 +53,13 @@ class Limits:
     """To start, and to load the library."""
     file_bytes: int = 1 << 20
     """Largest file that it may write."""
+    folder_bytes: int = 64 << 20
+    """Size of its private folder in a sandbox."""
     descriptors: int = 256
+    processes: int = 1024
+    """Processes and threads of its user, in a sandbox; without one they cannot be told from the user's own."""
+    grace_s: float = 0.2
+    """From asking it to leave to ending it."""
 
 
 class Cause(StrEnum):
@@ -103,6 +112,8 @@ class Exit:
     """Number of the signal that ended it."""
     fault: Fault | None = None
     """Where that signal struck, as far as known."""
+    call: str | None = None
+    """Name of the system call that it was ended for; empty where that is not known."""
     leftovers: tuple[str, ...] = ()
     """Command names of processes (at most 32) that it had started and that still ran at its end; killed."""
     leftover_count: int = 0
@@ -129,6 +140,9 @@ class Exit:
                 return "ended by the harness"
             case Cause.EXITED:
                 return f"left with exit code {self.code}"
+            case Cause.SIGNALLED if self.call is not None:
+                what = f"the system call {self.call}, which" if self.call else "a system call that"
+                return f"tried {what} a kernel has no use for"
             case Cause.SIGNALLED:
                 where = f": {self.fault}" if self.fault is not None else ""
                 return f"killed by {_signal_name(self.signal)}{where}"
@@ -160,6 +174,13 @@ class State(Frozen):
     memory_bytes: int
 
 
+class _Settled(Frozen):
+    event: Literal["settled"]
+
+
+_Answer = TypeVar("_Answer", bound=Frozen)
+
+
 class _Stream(Frozen):
     head: str
     tail: str
@@ -187,32 +208,53 @@ class _Report(Frozen):
 class Supervision:
     """One supervisor and the candidate below it."""
 
-    def __init__(self, channel: socket.socket, *, threads: int, limits: Limits) -> None:
-        """Start both, without waiting. ``channel`` is the candidate's end of the command socket."""
+    def __init__(
+        self,
+        channel: socket.socket,
+        *,
+        threads: int,
+        limits: Limits,
+        program: Program,
+        sandbox: Sandbox,
+    ) -> None:
+        """Start both, without waiting.
+
+        Args:
+            channel: the candidate's end of the command socket.
+            threads: of OpenMP.
+            limits: what the candidate may use.
+            program: what runs in its process.
+            sandbox: what confines it.
+        """
         if not sys.executable:
             raise EvaluationError("expected a Python interpreter in sys.executable, found none")
         self.mark = f"{TAG}={secrets.token_hex(16)}"
         """In the environment of every process of this candidate."""
-        self._directory = tempfile.mkdtemp(prefix="kernelworks-candidate-")
-        environment = self._environment(threads)
+        boxed = sandbox.kind != "none"
+        self._directory = None if boxed else tempfile.mkdtemp(prefix="kernelworks-candidate-")
+        environment = {**self._environment(threads), **program.environment}
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        python = [sys.executable, "-I", "-S"]
+        own = [interpreter(), "-I", "-S", "-B", str(Path(supervisor.__file__))]
         with theirs:
             for end in (self._control, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, supervisor.MESSAGE_BYTES)
-            self._process = self._spawn([*python, str(Path(supervisor.__file__))], theirs.fileno(), environment)
+            self._process = self._spawn(own, theirs.fileno(), environment)
         config = {
-            "argv": [*python, str(Path(child.__file__)), "3"],
+            "argv": program.argv(_COMMAND_FD),
+            "box": None,
             "environment": environment,
             "directory": self._directory,
             "memory_bytes": limits.memory_bytes + _OWN_BYTES,
             "output_bytes": limits.output_bytes,
+            "grace_s": limits.grace_s,
             "rlimits": {
                 "RLIMIT_CORE": 0,
                 "RLIMIT_FSIZE": limits.file_bytes,
                 "RLIMIT_NOFILE": limits.descriptors,
             },
         }
+        if boxed:
+            config = _boxed(config, program, sandbox, limits)
         self._control.settimeout(_ANSWER_S)
         with suppress(OSError):  # gone already: the first command will say so
             socket.send_fds(self._control, [json.dumps(config).encode()], [channel.fileno()])
@@ -226,22 +268,21 @@ class Supervision:
         with suppress(OSError):  # gone: the next command will say so
             self._send({"do": "allow", "bytes": size_bytes})
 
+    def settle(self, timeout_s: float) -> None:
+        """Files that are there now were allowed.
+
+        Raises:
+            SupervisorLostError: the candidate has ended, or the supervisor has.
+        """
+        self._demand({"do": "settle"}, _Settled, timeout_s)
+
     def inspect(self, timeout_s: float) -> State:
         """What runs now.
 
         Raises:
             SupervisorLostError: the candidate has ended, or the supervisor has.
         """
-        try:
-            self._send({"do": "inspect"})
-            self._control.settimeout(timeout_s)
-            # An unasked "ended" may come first; it is peeked at, and left for ``finish``.
-            packet = self._control.recv(supervisor.MESSAGE_BYTES, socket.MSG_PEEK)
-            state = State.model_validate_json(packet, strict=True)
-            self._control.recv(supervisor.MESSAGE_BYTES)
-        except (OSError, ValidationError) as error:
-            raise SupervisorLostError from error
-        return state
+        return self._demand({"do": "inspect"}, State, timeout_s)
 
     def finish(self, cause: Cause) -> Exit:
         """End the candidate and all that it started; nothing of it is left afterwards. Call it once.
@@ -250,7 +291,9 @@ class Supervision:
             cause: why the harness wants the end; an end that the candidate found by itself before that goes first.
         """
         if cause is Cause.CHANNEL_CLOSED:
-            select.select([self._control], [], [], _GRACE_S)
+            ended = select.poll()  # select() takes no descriptor above 1023
+            ended.register(self._control, select.POLLIN)
+            ended.poll(_GRACE_S * 1e3)
         report = self._last_report()
         self._control.close()
         try:
@@ -260,7 +303,7 @@ class Supervision:
             self._process.wait()
         if report is None or not report.clean:
             _kill_marked(self.mark)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._remove_directory()
         return _exit(cause, report)
 
     def _spawn(self, argv: list[str], control_fd: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -271,21 +314,25 @@ class Supervision:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=(control_fd,),
-                cwd=self._directory,
+                cwd=self._directory or "/",
                 env=environment,
                 start_new_session=True,
             )
         except OSError as error:
             self._control.close()
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._remove_directory()
             raise EvaluationError(f"the supervisor does not start: {error}") from error
+
+    def _remove_directory(self) -> None:
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     def _environment(self, threads: int) -> dict[str, str]:
         return {
             "PATH": "/usr/bin:/bin",
             "LANG": "C.UTF-8",
-            "HOME": self._directory,
-            "TMPDIR": self._directory,
+            "HOME": self._directory or FOLDER,
+            "TMPDIR": self._directory or FOLDER,
             "OMP_NUM_THREADS": str(threads),
             # Also for num_threads(8): a kernel has the threads that it was given, as the baselines have.
             "OMP_THREAD_LIMIT": str(threads),
@@ -293,6 +340,18 @@ class Supervision:
             "OMP_PROC_BIND": "false",
             TAG: self.mark.partition("=")[2],
         }
+
+    def _demand(self, message: dict[str, object], kind: type[_Answer], timeout_s: float) -> _Answer:
+        try:
+            self._send(message)
+            self._control.settimeout(timeout_s)
+            # An unasked "ended" may come first; it is peeked at, and left for ``finish``.
+            packet = self._control.recv(supervisor.MESSAGE_BYTES, socket.MSG_PEEK)
+            answer = kind.model_validate_json(packet, strict=True)
+            self._control.recv(supervisor.MESSAGE_BYTES)
+        except (OSError, ValidationError) as error:
+            raise SupervisorLostError from error
+        return answer
 
     def _send(self, message: dict[str, object]) -> None:
         self._control.settimeout(_ANSWER_S)
@@ -308,6 +367,21 @@ class Supervision:
         return None
 
 
+def _boxed(config: dict[str, Any], program: Program, sandbox: Sandbox, limits: Limits) -> dict[str, Any]:
+    """The same candidate as first process of a sandbox; scripts are handed in as open files."""
+    data = (CONFINE, program.script, *program.beside)
+    first = [interpreter(), "-I", "-S", "-B", str(CONFINE), str(_REPORT_FD)]
+    numbered = [(_REPORT_FD + 1 + index, path) for index, path in enumerate(data)]
+    rlimits = {**config["rlimits"], "RLIMIT_NPROC": limits.processes}
+    first_config = {"argv": config["argv"], "uid": sandbox.uid, "folder": FOLDER, "close": [_COMMAND_FD]}
+    return {
+        **config,
+        "argv": sandbox.wrapped(first, program.readable, numbered, limits.folder_bytes),
+        "rlimits": rlimits,
+        "box": {"first": first_config, "data": [str(path) for path in data]},
+    }
+
+
 def _exit(cause: Cause, report: _Report | None) -> Exit:
     """Compose the supervisor's report with what the harness knows."""
     if report is None:
@@ -316,7 +390,7 @@ def _exit(cause: Cause, report: _Report | None) -> Exit:
     if report.status is not None:
         returned = os.waitstatus_to_exitcode(report.status)
         code, number = (returned, None) if returned >= 0 else (None, -returned)
-    by_itself = report.reason == "none" or number != signal.SIGKILL
+    by_itself = report.reason == "none"
     if report.reason == "memory":
         cause = Cause.MEMORY
     elif by_itself and code == child.CHANNEL_LOST:

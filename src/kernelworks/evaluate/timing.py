@@ -27,6 +27,10 @@ LIMIT_S = 4.0
 MARGIN = 0.01
 """Differences within 1% are of no interest: decided only beyond it, undecided at once when wholly within."""
 
+WARM_SETTLED = 0.05
+WARM_LIMIT_S = 1.0
+"""Bounds the warm-up of one side, a round of two calls apart."""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -39,10 +43,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Call:
-    """One timed call: wall time and minor page faults."""
+    """One timed call: wall time and minor page faults (means, where several stand behind one figure)."""
 
     elapsed_ms: float
-    page_faults: int
+    page_faults: float
 
 
 class Side(Protocol):
@@ -129,6 +133,21 @@ def look(ratios: Sequence[float]) -> tuple[Interval, Decision | None]:
     if within or len(ratios) == LOOKS[-1][0]:
         return interval, Decision.UNDECIDED
     return interval, None
+
+
+def warm_up(side: Side, clock_s: Callable[[], float] = time.monotonic) -> float:
+    """Call a side until its times settle, at most for ``WARM_LIMIT_S``; the least time of the last round, in ms.
+
+    Settled: a round is no faster than the one before it by more than ``WARM_SETTLED``. A fixed number of calls would
+    leave what still grows faster (page tables, thread pools, clock rates) to the timed ones.
+    """
+    begun_s = clock_s()
+    last_ms = math.inf
+    while True:
+        found_ms = min(side.time(0).elapsed_ms, side.time(1).elapsed_ms)
+        if found_ms >= (1 - WARM_SETTLED) * last_ms or clock_s() - begun_s > WARM_LIMIT_S:
+            return found_ms
+        last_ms = found_ms
 
 
 def compare_sides(

@@ -24,6 +24,15 @@ class Evidence(Frozen):
     reason: str
 
 
+class NarrowArithmetic(Frozen):
+    """An instruction that rounds to a narrow type."""
+
+    type: str
+    """``bfloat16``, ``float16`` or ``float32``."""
+    address: int
+    instruction: str
+
+
 class Descriptor(Frozen):
     """Coordinates of a kernel in the archive."""
 
@@ -33,6 +42,8 @@ class Descriptor(Frozen):
     basis: str = "x86"
     """What it was read from: ``x86`` machine code, or ``source`` where no disassembler fits (and said)."""
     evidence: tuple[Evidence, ...] = ()
+    narrow: tuple[NarrowArithmetic, ...] = ()
+    """Of each narrow type the first instruction that rounds to it, in machine code; of no influence on the cell."""
 
     @property
     def cell(self) -> Cell:

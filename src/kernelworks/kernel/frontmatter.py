@@ -1,6 +1,7 @@
 """Kernel files: splitting front matter from code, parsing it with exact errors, choosing the point of the params.
 
-The first comment of the file is YAML: ``/*--- ... ---*/``, in Python lines that start with ``#---`` to ``#---``.
+The first comment of the file is YAML: ``/*--- ... ---*/``, in Python lines that start with ``#---`` to ``#---``. A
+Python file may go without: it is a PyTorch submission then (contract ``module``).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def read_kernel(path: Path, shown: str | None = None) -> Kernel:
         KernelError: the file cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8")  # line ends as they are
     except UnicodeDecodeError as error:
         raise KernelFormatError(1, "UTF-8 text", f"byte {error.object[error.start]:#04x} at {error.start}") from error
     except OSError as error:
@@ -59,6 +60,16 @@ def parse_kernel(
     return Kernel(text=text, front=parse_front_matter(text, language), origin=origin, path=path, params=params or {})
 
 
+def has_front_matter(text: str, language: Language) -> bool:
+    """Whether the first line that is not empty opens front matter."""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return first == _markers(language)[0]
+
+
+def _markers(language: Language) -> tuple[str, str]:
+    return ("#---", "#---") if language in (Language.PYTHON, Language.TRITON) else ("/*---", "---*/")
+
+
 def split_front_matter(text: str, language: Language) -> tuple[str, int]:
     """The YAML between the markers and the line on which it starts (1-based).
 
@@ -67,7 +78,7 @@ def split_front_matter(text: str, language: Language) -> tuple[str, int]:
     """
     lines = text.splitlines()
     is_python = language in (Language.PYTHON, Language.TRITON)
-    opening, closing = ("#---", "#---") if is_python else ("/*---", "---*/")
+    opening, closing = _markers(language)
     first = next((i for i, line in enumerate(lines) if line.strip()), None)
     if first is None or lines[first].strip() != opening:
         found = repr(lines[first].strip()[:40]) if first is not None else "an empty file"
@@ -84,9 +95,13 @@ def split_front_matter(text: str, language: Language) -> tuple[str, int]:
 def parse_front_matter(text: str, language: Language) -> FrontMatter:
     """Parse and check the front matter of a kernel's text.
 
+    Python without front matter is a submission of the contract ``module``.
+
     Raises:
         KernelFormatError: line, expected and found.
     """
+    if language is Language.PYTHON and text.strip() and not has_front_matter(text, language):
+        return FrontMatter(lang=Language.PYTHON, contract=Contract.MODULE)
     body, start = split_front_matter(text, language)
     fields = _Fields(body, start)
     lang = Language(fields.word("lang", [x.value for x in Language], default=language.value))

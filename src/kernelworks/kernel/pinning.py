@@ -18,6 +18,8 @@ def pinned_text(kernel: Kernel) -> str:
 
     The default of a param is the first value that satisfies the constraints, so the text alone builds the same code.
     """
+    if not kernel.front.params and not kernel.front.flags:
+        return kernel.text
     body, start = split_front_matter(kernel.text, kernel.front.lang)
     root = cast(yaml.MappingNode, yaml.compose(body, Loader=yaml.SafeLoader))
     edits: list[tuple[int, int, str]] = []

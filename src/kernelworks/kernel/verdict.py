@@ -10,6 +10,7 @@ from pydantic import model_validator
 from kernelworks.data import Frozen
 from kernelworks.kernel.descriptor import Descriptor
 from kernelworks.kernel.model import Contract, Params
+from kernelworks.kernel.roofline import CaseBound
 
 
 class Status(StrEnum):
@@ -68,6 +69,8 @@ class Comparison(Frozen):
     decision: Decision
     blocks: int
     cache: Literal["cold", "warm"]
+    calls: int = 1
+    """Calls behind one ring of the clock, each on inputs of its own; figures are per call."""
     page_faults: float = 0.0
     """Minor page faults per timed call of the candidate."""
     opponent_page_faults: float = 0.0
@@ -106,11 +109,25 @@ class Verdict(Frozen):
     flags: tuple[str, ...] = ()
     """The exact compile arguments."""
     host_ms: float | None = None
-    """Time outside the kernel per call as seen by the judge's own clock."""
+    """Time outside the kernel per call by the harness's clock, as calibrated and subtracted."""
+    waited_ms: float = 0.0
+    """For the device to be free and the machine quiet, before and between the timings."""
+    setup_ms: float | None = None
+    """Of a PyTorch submission: to import it and to make its model, compilers included."""
+    own_share: float | None = None
+    """Of a PyTorch submission: share of a call's time in native code of its own."""
     coverage: float | None = None
     """Share of edge cases inside the kernel's shape domain; 1.0 where there are none."""
+    tested_elements: int | None = None
+    """Elements of the largest tensor of the cases that were run and right; what lies beyond was not tested."""
+    tolerance: float | None = None
+    """The task's own bound, in place of the derived one: RMS error over RMS of the exact answer."""
+    gates: dict[str, bool] = {}
+    """Whether published gates accept the answer to the timed case (``evaluate.gates``); nothing is decided by them."""
     roofline: float | None = None
-    """Memory-bandwidth floor / time; 1.0 is the bound."""
+    """Bound / time; 1.0 is the bound, which is the larger of what memory and what arithmetic allow in each case."""
+    roofline_detail: tuple[CaseBound, ...] = ()
+    """The bound of every timed case: which side binds, and both figures."""
     cache: Literal["cold", "warm"] | None = None
     dropped_families: tuple[str, ...] = ()
     """Input families of a case that could not judge this task, with the reason each."""
@@ -119,6 +136,8 @@ class Verdict(Frozen):
     steal_cores: float | None = None
     """Cores that the host of a virtual machine took meanwhile."""
     sandbox: Literal["bubblewrap", "container", "landlock", "none"] = "none"
+    sandbox_lacks: tuple[str, ...] = ()
+    """What was missing of the full sandbox, one sentence each."""
     baselines: tuple[Baseline, ...] = ()
     findings: tuple[Finding, ...] = ()
     descriptor: Descriptor | None = None

@@ -13,6 +13,7 @@ from kernelworks.kernel.x86_digest import code_digest
 from kernelworks.kernel.x86_fma import walks
 from kernelworks.kernel.x86_hot import find_sites
 from kernelworks.kernel.x86_memory import read_memory
+from kernelworks.kernel.x86_narrow import read_narrow
 from kernelworks.kernel.x86_parallel import read_parallelism
 from kernelworks.kernel.x86_rules import Rules
 
@@ -36,4 +37,5 @@ def describe_x86(library: Path, entry: str = "launch") -> CodeReport:
     read_memory(sites.values(), chains, rules)
     read_compute(sites.values(), chains, rules)
     read_parallelism(program, sites, rules)
-    return CodeReport(descriptor=rules.describe(), code_digest=code_digest(program, read_constructors(image)))
+    descriptor = rules.describe().model_copy(update={"narrow": read_narrow(sites.values())})
+    return CodeReport(descriptor=descriptor, code_digest=code_digest(program, read_constructors(image)))

@@ -49,7 +49,7 @@ def render_html(data: ReportData) -> str:
         data=data,
         winner=winner,
         headline=tuple(_headline(data)),
-        floor=tables.floor_sentence(winner.verdict) if winner else "",
+        floor=tables.bound_sentence(winner.verdict) if winner else "",
         baselines=tables.baseline_rows(winner.verdict) if winner else (),
         anchor=tables.baseline_title(data.anchor),
         progress=progress_figure(data),
@@ -75,8 +75,8 @@ def _headline(data: ReportData) -> Iterator[tuple[str, str, str]]:
                 yield tables.times(baseline.speedup), f"over {tables.baseline_title(baseline.name)}", bounds
         yield tables.milliseconds(verdict.time_ms), "time of one call", "outputs allocated before the clock"
         if verdict.roofline is not None:
-            floor = tables.milliseconds((verdict.time_ms or 0.0) * verdict.roofline)
-            yield f"{verdict.roofline:.0%}", "of the memory-bandwidth floor", f"the floor is {floor}"
+            bound = tables.milliseconds((verdict.time_ms or 0.0) * verdict.roofline)
+            yield f"{verdict.roofline:.0%}", f"of {tables.bound_title(verdict)}", f"the bound is {bound}"
     correct = sum(row.verdict.status is Status.CORRECT for row in data.evaluations)
     yield f"{total}", "evaluations", f"{correct} correct, {tables.duration(data.elapsed_s)}"
 
@@ -126,6 +126,9 @@ def _hardware(hardware: Hardware) -> Iterator[tuple[str, str]]:
     for bandwidth in hardware.bandwidths:
         rates = f"read {bandwidth.read_gbs:.1f}, copy {bandwidth.copy_gbs:.1f}, triad {bandwidth.triad_gbs:.1f} GB/s"
         yield f"bandwidth, {bandwidth.level}", f"{rates} (working set {tables.size(bandwidth.working_set_bytes)})"
+    for peak in hardware.peaks:
+        rates = f"{peak.fused_gops:.0f} fused, {peak.mixed_gops:.0f} mixed, 1e9 operations/s"
+        yield f"peak, {peak.kind}", rates
     if hardware.features:
         yield "features", " ".join(hardware.features)
 

@@ -90,13 +90,33 @@ def interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"[{_significant(low)}, {_significant(high)}]"
 
 
-def floor_sentence(verdict: Verdict) -> str:
-    """How far the kernel is from the memory-bandwidth floor; empty if no floor is known."""
+def bound_title(verdict: Verdict) -> str:
+    """Which bound a share of the roofline is a share of."""
+    binds = {bound.binds for bound in verdict.roofline_detail}
+    if len(binds) == 2:
+        return "the roofline, memory in some cases and arithmetic in others"
+    return "the arithmetic bound" if binds == {"arithmetic"} else "the memory bound"
+
+
+def bound_sentence(verdict: Verdict) -> str:
+    """How far the kernel is from its bound, which side of the roofline binds, and what the other says; empty if no
+    bound is known."""
     if verdict.roofline is None or verdict.time_ms is None:
         return ""
-    floor_ms = verdict.roofline * verdict.time_ms
-    share = f"{verdict.roofline:.0%}"
-    return f"{share} of the memory-bandwidth floor ({milliseconds(floor_ms)} for the bytes that must move)"
+    parts = [milliseconds(verdict.roofline * verdict.time_ms)]
+    if len(verdict.roofline_detail) == 1:
+        bound = verdict.roofline_detail[0]
+        if bound.binds == "arithmetic":
+            parts.append(
+                f"for the operations of the reference; the bytes that must move take {milliseconds(bound.memory_ms)}"
+            )
+        else:
+            parts.append("for the bytes that must move")
+            if bound.arithmetic_ms:
+                parts[-1] += f"; the operations take {milliseconds(bound.arithmetic_ms)}"
+    uncounted = sorted({name for bound in verdict.roofline_detail for name in bound.uncounted})
+    said = " ".join(parts) + (f"; not counted: {', '.join(uncounted)}" if uncounted else "")
+    return f"{verdict.roofline:.0%} of {bound_title(verdict)} ({said})"
 
 
 def duration(seconds: float) -> str:

@@ -72,37 +72,50 @@ void triad_pass(char* part, int64_t bytes) {
         for (int64_t j = 0; j < kUnroll; ++j) write(to + i + j, first[i + j] + 3.0f * second[i + j]);
 }
 
+template <void (*write)(Vector*, Vector)>
+void fill_pass(char* part, int64_t bytes) {
+    Vector* to = reinterpret_cast<Vector*>(part);
+    const Vector value = Vector{} + 2.0f;
+    for (int64_t i = 0; i < bytes / kWidth; i += kUnroll)
+        for (int64_t j = 0; j < kUnroll; ++j) write(to + i + j, value);
+}
+
 double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double sample(void (*pass)(char*, int64_t), char* block, int64_t part_bytes, int64_t parts, int64_t passes) {
+struct Pattern {
+    void (*pass)(char*, int64_t);
+    int64_t passes;
+    double best;  // Bytes per second.
+};
+
+double sample(const Pattern& pattern, char* block, int64_t part_bytes, int64_t parts) {
     const double start = now();
-#pragma omp parallel for schedule(static, 1)
+#pragma omp parallel for schedule(static, 1) num_threads(static_cast<int>(parts))
     for (int64_t part = 0; part < parts; ++part)
-        for (int64_t i = 0; i < passes; ++i) {
-            pass(block + part * part_bytes, part_bytes);
+        for (int64_t i = 0; i < pattern.passes; ++i) {
+            pattern.pass(block + part * part_bytes, part_bytes);
             fence();
         }
     return now() - start;
 }
 
-double best_rate(void (*pass)(char*, int64_t), char* block, int64_t part_bytes, int64_t parts, double seconds) {
+void raise(Pattern& pattern, char* block, int64_t part_bytes, int64_t parts, double seconds) {
     const double end = now() + seconds;
-    const double once = sample(pass, block, part_bytes, parts, 1);
-    const int64_t passes = once < kShortestSample ? static_cast<int64_t>(kShortestSample / once) + 1 : 1;
-    double shortest = std::numeric_limits<double>::infinity();
     for (int i = 0; i < 2 || now() < end; ++i) {
-        const double taken = sample(pass, block, part_bytes, parts, passes);
-        if (taken < shortest) shortest = taken;
+        const double taken = sample(pattern, block, part_bytes, parts);
+        const double rate = static_cast<double>(pattern.passes * parts * part_bytes) / taken;
+        if (rate > pattern.best) pattern.best = rate;
     }
-    return static_cast<double>(passes * parts * part_bytes) / shortest;
 }
 
 }  // namespace
 
-// Bytes read plus bytes written per second: read, copy, streaming copy, triad, streaming triad.
-extern "C" int measure(int64_t working_set_bytes, int64_t threads, double seconds, double* rates) {
+// Bytes read plus bytes written per second: read, copy, streaming copy, triad, streaming triad, fill, streaming fill.
+// The patterns take turns, `rounds` times, so that a disturbance lowers one sample of each and not every sample of one;
+// every second turn leaves half of the cores idle, since fewer can be faster.
+extern "C" int measure(int64_t working_set_bytes, int64_t threads, int64_t rounds, double seconds, double* rates) {
     const int64_t part_bytes = working_set_bytes / threads / kGrain * kGrain;
     const int64_t bytes = part_bytes * threads;
     if (bytes <= 0) return 1;
@@ -114,9 +127,19 @@ extern "C" int measure(int64_t working_set_bytes, int64_t threads, double second
     for (int64_t part = 0; part < threads; ++part)
         for (int64_t i = 0; i < part_bytes; i += kWidth)
             *reinterpret_cast<Vector*>(block + part * part_bytes + i) = Vector{} + 1.0f;
-    void (*const passes[])(char*, int64_t) = {read_pass, copy_pass<store>, copy_pass<stream>, triad_pass<store>,
-                                              triad_pass<stream>};
-    for (int i = 0; i < 5; ++i) rates[i] = best_rate(passes[i], block, part_bytes, threads, seconds);
+    Pattern patterns[] = {{read_pass, 1, 0},           {copy_pass<store>, 1, 0},  {copy_pass<stream>, 1, 0},
+                          {triad_pass<store>, 1, 0},   {triad_pass<stream>, 1, 0}, {fill_pass<store>, 1, 0},
+                          {fill_pass<stream>, 1, 0}};
+    const int64_t count = sizeof(patterns) / sizeof(patterns[0]);
+    for (Pattern& pattern : patterns) {
+        const double once = sample(pattern, block, part_bytes, threads);
+        if (once < kShortestSample) pattern.passes = static_cast<int64_t>(kShortestSample / once) + 1;
+    }
+    for (int64_t round = 0; round < rounds; ++round) {
+        const int64_t parts = round % 2 == 0 ? threads : (threads + 1) / 2;
+        for (Pattern& pattern : patterns) raise(pattern, block, part_bytes, parts, seconds);
+    }
+    for (int64_t i = 0; i < count; ++i) rates[i] = patterns[i].best;
     munmap(mapped, bytes);
     return 0;
 }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from kernelworks.data import Frozen
 from kernelworks.kernel.descriptor import Descriptor
 from kernelworks.kernel.hardware import Hardware
-from kernelworks.kernel.model import Kernel
+from kernelworks.kernel.model import Contract, Kernel
 from kernelworks.task.model import Task
 
 
@@ -52,8 +53,37 @@ class Artefact:
     """The exact compile arguments, ``-D`` of params and constants included."""
     build_ms: float
     cached: bool
-    descriptor: Descriptor
+    descriptor: Descriptor | None
+    """None where there is no machine code to read: a Python submission."""
     code_digest: str
+    contract: Contract = Contract.FUNCTION
+
+
+@dataclass(frozen=True)
+class SanitizedBuild:
+    """A build that watches itself (``sanitize``). ``path`` is valid for as long as its folder is there."""
+
+    path: Path
+    flags: tuple[str, ...]
+    runtime: Path
+    """Library that its process loads first."""
+    environment: Mapping[str, str]
+    """Of its process, ``LD_PRELOAD`` with the runtime included."""
+
+
+@runtime_checkable
+class SanitizingTarget(Protocol):
+    """A target whose kernels can be built to watch themselves."""
+
+    def build_sanitized(
+        self, task: Task, kernel: Kernel, folder: Path, *, timeout_s: float = 60.0
+    ) -> SanitizedBuild | str:
+        """Compile a kernel that was built before with sanitizers, into ``folder``, or say in a sentence why not.
+
+        Raises:
+            EnvironmentLackError: no compiler.
+        """
+        ...
 
 
 class Target(Protocol):
@@ -75,5 +105,12 @@ class Target(Protocol):
         ...
 
     def hardware(self) -> Hardware:
-        """The device, with measured bandwidths (cached per machine)."""
+        """The device, with measured rates (cached per machine)."""
+        ...
+
+    def measure_again(self) -> Hardware:
+        """The device with rates that were measured once more and are no lower than before.
+
+        Asked before a kernel that seems faster than the device can be is called dishonest.
+        """
         ...

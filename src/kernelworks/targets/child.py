@@ -1,7 +1,8 @@
 """Run as a script in a process of its own (standard library alone): loads a built library, runs it, prints JSON.
 
 ``child.py kernel LIBRARY`` runs ``y = 2 x + 1`` over a few thousand elements; ``child.py bandwidth LIBRARY THREADS
-SECONDS BYTES...`` measures rates at each working set.
+ROUNDS SECONDS BYTES...`` measures rates at each working set, ``child.py peaks LIBRARY THREADS ROUNDS SECONDS`` those of
+arithmetic.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import time
 
 ELEMENTS = 4099
 """Not a multiple of any vector width."""
+BANDWIDTH_PATTERNS = 7
+PEAK_PATTERNS = 7
 
 
 def run_kernel(library: str) -> dict[str, object]:
@@ -25,26 +28,41 @@ def run_kernel(library: str) -> dict[str, object]:
     return {"status": status, "wrong": sum(y[i] != 2.0 * i + 1.0 for i in range(ELEMENTS))}
 
 
-def run_bandwidth(library: str, threads: int, seconds: float, working_sets_bytes: list[int]) -> dict[str, object]:
-    """Measure each working set for ``seconds`` a pattern; rates in bytes per second."""
+def run_bandwidth(
+    library: str, threads: int, rounds: int, seconds: float, working_sets_bytes: list[int]
+) -> dict[str, object]:
+    """Measure each working set for ``seconds`` a pattern and round; rates in bytes per second."""
     measure = ctypes.CDLL(library).measure
-    measure.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p]
+    measure.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p]
     rows: list[list[float]] = []
     for working_set_bytes in working_sets_bytes:
-        rates = (ctypes.c_double * 5)()
-        status = measure(working_set_bytes, threads, seconds, ctypes.addressof(rates))
+        rates = (ctypes.c_double * BANDWIDTH_PATTERNS)()
+        status = measure(working_set_bytes, threads, rounds, seconds, ctypes.addressof(rates))
         if status:
             return {"status": status, "rates": rows, "processor_s": time.process_time()}
         rows.append(list(rates))
     return {"status": 0, "rates": rows, "processor_s": time.process_time()}
 
 
+def run_peaks(library: str, threads: int, rounds: int, seconds: float) -> dict[str, object]:
+    """Measure arithmetic for ``seconds`` a pattern and round; operations per second."""
+    measure = ctypes.CDLL(library).measure_peaks
+    measure.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p]
+    rates = (ctypes.c_double * PEAK_PATTERNS)()
+    status = measure(threads, rounds, seconds, ctypes.addressof(rates))
+    return {"status": status, "rates": [list(rates)], "processor_s": time.process_time()}
+
+
 def main(arguments: list[str]) -> None:
     """Do what the first word says."""
-    if arguments[0] == "kernel":
-        answer = run_kernel(arguments[1])
+    what, library, *words = arguments
+    if what == "kernel":
+        answer = run_kernel(library)
+    elif what == "peaks":
+        answer = run_peaks(library, int(words[0]), int(words[1]), float(words[2]))
     else:
-        answer = run_bandwidth(arguments[1], int(arguments[2]), float(arguments[3]), [int(a) for a in arguments[4:]])
+        sizes = [int(word) for word in words[3:]]
+        answer = run_bandwidth(library, int(words[0]), int(words[1]), float(words[2]), sizes)
     sys.stdout.write(json.dumps(answer))
 
 

@@ -12,6 +12,7 @@ import time
 from functools import lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 from kernelworks import __version__
 from kernelworks.errors import EnvironmentLackError, KernelError
@@ -19,8 +20,8 @@ from kernelworks.kernel.describe import describe
 from kernelworks.kernel.frontmatter import parse_kernel
 from kernelworks.kernel.hardware import Hardware
 from kernelworks.kernel.model import Contract, Kernel, Language, Origin, Params
-from kernelworks.targets.bandwidth import bandwidth_source, measured_bandwidths, run_child
-from kernelworks.targets.base import Artefact, BuildFailure, Probe
+from kernelworks.targets.bandwidth import ProbeLibraries, measured_rates, probe_source, run_child
+from kernelworks.targets.base import Artefact, BuildFailure, Probe, SanitizedBuild
 from kernelworks.targets.cache import Build, BuildCache, content_key
 from kernelworks.targets.compile import (
     LIBRARY_NAME,
@@ -35,6 +36,7 @@ from kernelworks.targets.flags import chosen_flags, compile_time_bindings, defin
 from kernelworks.targets.gate import BuildGate, process_gate
 from kernelworks.targets.hardware_cpu import describe_cpu, instruction_set_digest
 from kernelworks.targets.process import Limits
+from kernelworks.targets.sanitize import compile_sanitized
 from kernelworks.targets.signature import check_exported, check_signature
 from kernelworks.task.model import Case, CaseRole, DType, Task, TensorArgument
 from kernelworks.task.prototype import prototype
@@ -65,6 +67,7 @@ class CppTarget:
         self._measuring = threading.Lock()
         self._toolchain: Toolchain | None = None
         self._hardware: Hardware | None = None
+        self._probes: ProbeLibraries | None = None
 
     def toolchain(self) -> Toolchain:
         """The compiler in use, looked for once.
@@ -113,8 +116,18 @@ class CppTarget:
             code_digest=build.code_digest,
         )
 
+    def build_sanitized(
+        self, task: Task, kernel: Kernel, folder: Path, *, timeout_s: float = 60.0
+    ) -> SanitizedBuild | str:
+        """Compile a kernel with sanitizers into ``folder``, past the cache, or say why not."""
+        toolchain = self.toolchain()
+        bindings = compile_time_bindings(task, kernel)
+        flags = (*toolchain.base_flags, *chosen_flags(kernel), *definitions(bindings))
+        compilation = Compilation(kernel.text, flags, Limits(time_s=timeout_s))
+        return compile_sanitized(toolchain, self._gate, compilation, folder)
+
     def hardware(self) -> Hardware:
-        """The local processor with measured rates (about two seconds the first time on a machine).
+        """The local processor with measured rates (a few seconds the first time on a machine).
 
         The first call builds and times, so it must not stand inside a timing of the same gate.
 
@@ -123,10 +136,20 @@ class CppTarget:
         """
         with self._measuring:
             if self._hardware is None:
-                facts = describe_cpu()
-                bandwidths = measured_bandwidths(facts, self._bandwidth_library(), self._gate)
-                self._hardware = facts.model_copy(update={"bandwidths": bandwidths})
+                self._hardware = self._measured(describe_cpu(), again=False)
             return self._hardware
+
+    def measure_again(self) -> Hardware:
+        """Measure once more; rates can only rise. May stand inside a timing once ``hardware`` was asked for."""
+        known = self.hardware()
+        with self._measuring:
+            self._hardware = self._measured(known, again=True)
+            return self._hardware
+
+    def probe_key(self) -> str:
+        """Identity of what the probes are built by and with."""
+        toolchain = self.toolchain()
+        return content_key(toolchain.label, toolchain.identity, toolchain.base_flags, instruction_set_digest())
 
     def probe(self) -> Probe:
         """Build (past the cache), load and run one tiny kernel in a child; say what is missing and how to mend it."""
@@ -163,19 +186,26 @@ class CppTarget:
             report = describe(folder / LIBRARY_NAME, compilation.text)
         return Build(build_ms=build_ms, descriptor=report.descriptor, code_digest=report.code_digest)
 
-    def _bandwidth_library(self) -> Path:
+    def _measured(self, facts: Hardware, *, again: bool) -> Hardware:
+        if self._probes is None:
+            bandwidth, peak = self._probe_library("bandwidth"), self._probe_library("peak")
+            self._probes = ProbeLibraries(bandwidth=bandwidth, peak=peak, key=self.probe_key())
+        rates = measured_rates(facts, self._probes, self._gate, again=again)
+        return facts.model_copy(update={"bandwidths": rates.bandwidths, "peaks": rates.peaks})
+
+    def _probe_library(self, name: Literal["bandwidth", "peak"]) -> Path:
         toolchain = self.toolchain()
-        compilation = Compilation(bandwidth_source(), toolchain.base_flags)
+        compilation = Compilation(probe_source(name), toolchain.base_flags)
 
         def make(folder: Path) -> Build:
             start_s = time.perf_counter()
             failed = compile_shared(toolchain, self._gate, compilation, folder)
             return Build(build_ms=_since_ms(start_s), failure=failed.said if failed else None, lasting=failed is None)
 
-        entry = self._cache.fetch(_key(toolchain, compilation.flags, compilation.text, "bandwidth"), make)
+        entry = self._cache.fetch(_key(toolchain, compilation.flags, compilation.text, name), make)
         if entry.build.failure is not None:
             raise EnvironmentLackError(
-                f"{toolchain.label} does not build the bandwidth probe: {entry.build.failure.reason}", mend=MEND
+                f"{toolchain.label} does not build the {name} probe: {entry.build.failure.reason}", mend=MEND
             )
         return entry.library
 

@@ -32,7 +32,7 @@ def describe_cpu(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Hardwa
     """
     allowed = sorted(os.sched_getaffinity(0))
     model, flags = _cpuinfo(proc)
-    l1_bytes, l2_bytes, l3_bytes = _cache_bytes(allowed, sys)
+    l1_bytes, l2_bytes, l3 = _cache_bytes(allowed, sys)
     return Hardware(
         name=model,
         kind="cpu",
@@ -41,7 +41,8 @@ def describe_cpu(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Hardwa
         features=_features(flags),
         l1_bytes=l1_bytes,
         l2_bytes=l2_bytes,
-        l3_bytes=l3_bytes,
+        l3_bytes=sum(l3.values()),
+        l3_count=max(1, len(l3)),
         memory_bytes=_memory_bytes(proc, sys),
     )
 
@@ -53,7 +54,7 @@ def instruction_set_digest(proc: Path = Path("/proc")) -> str:
 
 
 def working_sets(hardware: Hardware) -> dict[str, int]:
-    """Bytes to measure with by level: at least four times the last cache (at most 512 MiB), half of L3, half of L2.
+    """Bytes to measure with by level: at least four times the last cache (at most 512 MiB), half of L3, L2 and L1.
 
     ``l1_bytes`` and ``l2_bytes`` are of one core, ``l3_bytes`` of all that the allowed cores reach. L3 is left out
     where its half does not exceed all L2 caches twice, since those would answer for it.
@@ -68,7 +69,41 @@ def working_sets(hardware: Hardware) -> dict[str, int]:
         found["l3"] = hardware.l3_bytes // 2
     if hardware.l2_bytes:
         found["l2"] = private_bytes // 2
+    if hardware.l1_bytes:
+        found["l1"] = hardware.l1_bytes * hardware.cores // 2
     return found
+
+
+def available_memory_bytes(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> int | None:
+    """What a process can still take before something is ended for it; None where the system does not tell.
+
+    The least of what the system has available (caches can be dropped, swap is not counted) and what each control group
+    above this process has left; pages of files count as left, since they can be dropped as well.
+    """
+    available = re.search(r"^MemAvailable:\s*(\d+) kB", _read(proc / "meminfo"), re.MULTILINE)
+    left = [int(available[1]) * 1024] if available else []
+    for folder in _control_groups("memory", proc, sys):
+        for limit, used in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            granted, taken = _read(folder / limit).strip(), _read(folder / used).strip()
+            if granted.isdigit() and taken.isdigit():
+                left.append(int(granted) - int(taken) + _file_pages_bytes(folder))
+    return max(0, min(left)) if left else None
+
+
+def memory_kills(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> int:
+    """How many processes the system ended for want of memory, by all counters that can be read."""
+    texts = [_read(proc / "vmstat"), *(_read(f / "memory.events") for f in _control_groups("memory", proc, sys))]
+    found = (re.search(r"^oom_kill (\d+)$", text, re.MULTILINE) for text in texts)
+    return sum(int(match[1]) for match in found if match)
+
+
+def _file_pages_bytes(folder: Path) -> int:
+    """Pages of files that a control group holds and that can be dropped at once."""
+    inactive = re.search(r"^(?:total_)?inactive_file (\d+)$", _read(folder / "memory.stat"), re.MULTILINE)
+    return int(inactive[1]) if inactive else 0
 
 
 def _cpuinfo(proc: Path) -> tuple[str, frozenset[str]]:
@@ -136,8 +171,8 @@ def _control_groups(controller: str, proc: Path, sys: Path) -> Iterator[Path]:
         yield from (folder, *(p for p in folder.parents if p == top or top in p.parents))
 
 
-def _cache_bytes(allowed: list[int], sys: Path) -> tuple[int, int, int]:
-    """L1 data and L2 of one core, and all distinct L3 caches that the allowed cores use."""
+def _cache_bytes(allowed: list[int], sys: Path) -> tuple[int, int, dict[str, int]]:
+    """L1 data and L2 of one core, and the L3 caches that the allowed cores use, by the cores that share one."""
     l1_bytes = l2_bytes = 0
     l3: dict[str, int] = {}
     for cpu in allowed:
@@ -153,7 +188,7 @@ def _cache_bytes(allowed: list[int], sys: Path) -> tuple[int, int, int]:
                 l2_bytes = size_bytes
             elif level == "3":
                 l3[_read(index / "shared_cpu_list").strip()] = size_bytes
-    return l1_bytes, l2_bytes, sum(l3.values())
+    return l1_bytes, l2_bytes, l3
 
 
 def _read(path: Path) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from kernelworks.errors import TaskError
-from kernelworks.task.model import Axis, CaseRole, ScalarArgument, Task, TensorArgument, size_bytes
+from kernelworks.task.model import Axis, CaseRole, ScalarArgument, Task, TensorArgument, size_bytes, stride_name
 from kernelworks.task.prototype import C_KEYWORDS
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -21,10 +21,11 @@ def check_task(task: Task) -> Task:
         TaskError: a name that is no C identifier or is a C keyword; two things of one name; a tensor of 2**63
             bytes or more; no timed case.
     """
-    check_names(task.name, task.arguments, task.dims, task.constants)
+    strides = [stride_name(argument, axis) for argument in task.strided for axis in range(len(argument.shape))]
+    check_names(task.name, task.arguments, [*task.dims, *strides], task.constants)
     if not task.cases_of(CaseRole.TIMED):
         raise TaskError(f"task {task.name!r}: expected at least one case with role 'timed', found none")
-    for case in task.cases:
+    for case in (*task.cases, *filter(None, [task.large])):
         for tensor in task.tensors:
             if size_bytes(tensor, case) > _INT64_MAX:
                 raise TaskError(
@@ -58,16 +59,17 @@ def check_names(
         seen[name] = kind
 
 
-def check_size(task: str, case: str, dim: str, size: object) -> int:
+def check_size(task: str, case: str, dim: str, size: object, *, least: int = 1) -> int:
     """One dim's size.
 
     Raises:
-        TaskError: no integer, below 1, or 2**63 and more.
+        TaskError: no integer, below ``least`` (0 in edge cases, else 1), or 2**63 and more.
     """
     if not isinstance(size, int) or isinstance(size, bool):
         raise TaskError(f"task {task!r}, case {case!r}: expected an integer size of dim {dim!r}, found {size!r}")
-    if size < 1:
-        raise TaskError(f"task {task!r}, case {case!r}: expected a size of at least 1 for dim {dim!r}, found {size}")
+    if size < least:
+        message = f"expected a size of at least {least} for dim {dim!r}, found {size}"
+        raise TaskError(f"task {task!r}, case {case!r}: {message}")
     if size > _INT64_MAX:
         raise TaskError(
             f"task {task!r}, case {case!r}: expected a size of dim {dim!r} that fits int64,"

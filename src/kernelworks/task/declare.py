@@ -61,8 +61,10 @@ class Declaration:
     mutates: tuple[str, ...]
     inputs: Mapping[str, Distribution] | InputMaker | None
     outputs: tuple[str, ...]
-    deterministic: bool
+    deterministic: bool | None
     aggregate: Literal["geomean", "total"]
+    layout: Literal["contiguous", "strided"]
+    precision: Literal["strict", "relaxed"]
     instructions: str
 
 
@@ -83,8 +85,8 @@ def case(name: str, role: str = "timed", /, **values: float) -> CaseDeclaration:
 
     Args:
         name: distinct within the task.
-        role: ``timed`` (measured, must be right), ``check`` (must be right; hidden from whoever writes kernels) or
-            ``edge`` (must be right where the kernel covers it).
+        role: ``timed`` (measured, must be right), ``check`` (must be right; hidden from whoever writes kernels),
+            ``edge`` (must be right where the kernel covers it) or ``large`` (one at most; run on request only).
         values: size of every dim, value of every Python scalar without default.
 
     Raises:
@@ -104,37 +106,53 @@ def task(
     mutates: Sequence[str] = (),
     inputs: Mapping[str, Distribution] | InputMaker | None = None,
     outputs: Sequence[str] = (),
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     aggregate: Literal["geomean", "total"] = "geomean",
-    layout: Literal["contiguous"] = "contiguous",
+    layout: Literal["contiguous", "strided"] = "contiguous",
+    precision: Literal["strict", "relaxed"] = "strict",
+    workspace_limit: int | None = None,
     instructions: str = "",
 ) -> Callable[[Callable[P, R]], TaskFunction[P, R]]:
     """Declare a function as the reference of a task.
 
     Args:
-        cases: at least one, with distinct names, at least one ``timed``.
+        cases: at least one, with distinct names, at least one ``timed``. Without a ``check`` or without an ``edge``
+            case, such cases are derived from the first timed one (``derive``).
         name: the task's name; default: the function's.
         tolerance: RMS error allowed, relative to the RMS of the exact answer; default: the derived bound.
         mutates: names of inputs that the reference changes in place. Each is a result too, after the returned ones.
         inputs: how inputs are drawn: a distribution for some arguments, or a function (see ``InputMaker``). Default:
             floats standard normal, integers in [-8, 8) (unsigned [0, 16)), bools even.
         outputs: names of the outputs in the prototype; default ``out0``, ``out1``, ...
-        deterministic: whether the same inputs always give the same answer.
+        deterministic: True asks kernels for the same bits on every call; False says that the reference varies too.
+            Default: the reference does not vary, and kernels may within the bound.
         aggregate: how several timed cases become one figure.
-        layout: of all tensors; ``contiguous`` is the only one so far.
+        layout: ``contiguous``: all tensors are dense and row-major. ``strided``: inputs may be transposed or have gaps,
+            and kernels are given their strides.
+        precision: ``relaxed`` allows float32 outputs as rough as tf32's; ``--precision`` has the last word.
+        workspace_limit: refused: no target of this version gives kernels a workspace.
         instructions: free text for whoever writes kernels.
 
     Raises:
-        TaskError: no cases, two of one name, a tolerance that is no positive number, another layout.
+        TaskError: no cases, two of one name, a tolerance that is no positive number, another word than those allowed,
+            a workspace limit.
     """
     where = f"task {name!r}" if name else "@task"
     _check_cases(where, cases)
     if tolerance is not None and not (math.isfinite(tolerance) and tolerance > 0):
         raise TaskError(f"{where}: expected a positive tolerance, found {tolerance}")
-    if layout != "contiguous":
-        raise TaskError(f"{where}: expected layout 'contiguous', the only one supported so far, found {layout!r}")
-    if aggregate not in ("geomean", "total"):
-        raise TaskError(f"{where}: expected aggregate 'geomean' or 'total', found {aggregate!r}")
+    for key, value, words in (
+        ("layout", layout, ("contiguous", "strided")),
+        ("aggregate", aggregate, ("geomean", "total")),
+        ("precision", precision, ("strict", "relaxed")),
+    ):
+        if value not in words:
+            raise TaskError(f"{where}: expected {key} {words[0]!r} or {words[1]!r}, found {value!r}")
+    if workspace_limit is not None:
+        raise TaskError(
+            f"{where}: expected no workspace_limit, since no target of this version gives kernels a workspace,"
+            f" found {workspace_limit!r}"
+        )
     declaration = Declaration(
         cases=tuple(cases),
         name=name,
@@ -144,6 +162,8 @@ def task(
         outputs=tuple(outputs),
         deterministic=deterministic,
         aggregate=aggregate,
+        layout=layout,
+        precision=precision,
         instructions=instructions,
     )
 
@@ -160,6 +180,8 @@ def _check_cases(where: str, cases: Sequence[CaseDeclaration]) -> None:
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice:
         raise TaskError(f"{where}: expected distinct case names, found {twice[0]!r} twice")
+    if sum(c.role is CaseRole.LARGE for c in cases) > 1:
+        raise TaskError(f"{where}: expected at most one case with role 'large', found several")
     if not any(c.role is CaseRole.TIMED for c in cases):
         raise TaskError(f"{where}: expected at least one case with role 'timed', found none")
 

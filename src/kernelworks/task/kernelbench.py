@@ -11,14 +11,16 @@ does not say is derived:
 - Numbers and bools among ``__init__``'s arguments, defaults included, become constants ``H_<NAME>`` in upper case; a
   tuple of numbers becomes ``H_<NAME>_0``, ``H_<NAME>_1``, ...
 - Cases: ``main`` (timed) and ``seed`` (check) with the published or overridden sizes; where sizes can be changed
-  without changing the model's hyper-parameters, ``shape`` (check, other sizes, divisible like the published ones) and
-  ``odd`` (edge, odd sizes): see ``kernelbench_cases``.
+  without changing the model's hyper-parameters, further check and edge cases (``derive``).
+- Weights are the model's own in the timed case. In all others those that its initialisation leaves at one value (a
+  norm's ones, a bias of zeros, running statistics) are drawn anew.
 - The model stays in training mode, as KernelBench itself leaves it. Buffers that it updates are not outputs.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +28,8 @@ from typing import Any
 
 from kernelworks.errors import TaskError
 from kernelworks.task.checks import check_names, check_scalar, check_task
+from kernelworks.task.derive import derive_cases, derive_large
 from kernelworks.task.graph import Graph
-from kernelworks.task.kernelbench_cases import choose_variants
 from kernelworks.task.kernelbench_file import (
     Look,
     ModelFile,
@@ -35,10 +37,12 @@ from kernelworks.task.kernelbench_file import (
     flat_outputs,
     make_template,
     named_weights,
+    packed,
     weight_name,
 )
 from kernelworks.task.lazytorch import (
     double_precision,
+    enlivened,
     fake_mode,
     own_contiguous,
     quiet,
@@ -48,7 +52,7 @@ from kernelworks.task.lazytorch import (
 )
 from kernelworks.task.model import Case, CaseRole, DType, ScalarArgument, Task, TensorArgument
 from kernelworks.task.modulefile import Constant, digest, foreign_code, parse, parse_overrides, read_text
-from kernelworks.task.source import Arrays
+from kernelworks.task.source import Arrays, Calling
 from kernelworks.task.trace import trace_reference
 
 
@@ -58,13 +62,12 @@ class KernelBenchSource:
     name = "kernelbench"
 
     def recognises(self, path: Path) -> bool:
-        """Whether it is a Python file with a class ``Model`` and a function ``get_inputs``."""
+        """Whether it is a Python file with two of ``Model``, ``get_inputs`` and ``get_init_inputs``: what is missing is
+        said when it is loaded."""
         if path.suffix != ".py":
             return False
-        body = parse(path).body
-        classes = {s.name for s in body if isinstance(s, ast.ClassDef)}
-        functions = {s.name for s in body if isinstance(s, ast.FunctionDef)}
-        return "Model" in classes and "get_inputs" in functions
+        named = {s.name for s in parse(path).body if isinstance(s, ast.ClassDef | ast.FunctionDef)}
+        return len(named & {"Model", "get_inputs", "get_init_inputs"}) >= 2
 
     def load(self, path: Path, overrides: Mapping[str, str], *, load_only: bool = False) -> LoadedKernelBenchTask:
         """Execute the file and derive the task.
@@ -78,17 +81,22 @@ class KernelBenchSource:
         file = ModelFile(path, load_only)
         fixed = parse_overrides(overrides, file.constants)
         base = file.look(fixed)
-        varied = choose_variants(
-            {name: fixed.get(name, value) for name, value in file.constants.items()},
-            base.variant,
-            lambda changed, whole: file.look({**fixed, **changed}, whole=whole).variant,
+        sizes = {name: fixed.get(name, value) for name, value in file.constants.items()}
+        derived = derive_cases(
+            sizes, base.variant, lambda changed, whole: file.look({**fixed, **changed}, whole=whole).variant
         )
         looks: list[tuple[str, CaseRole, Look, Mapping[str, Any]]] = [
             ("main", CaseRole.TIMED, base, {}),
             ("seed", CaseRole.CHECK, base, {}),
         ]
-        looks += [(name, role, file.look({**fixed, **changed}), changed) for name, role, changed in varied]
+        looks += [(name, role, file.look({**fixed, **changed}), changed) for name, role, changed in derived.cases]
+        large = derive_large(
+            sizes, base.variant, lambda changed, whole: file.look({**fixed, **changed}, whole=whole, real=False).variant
+        )
+        if large is not None:
+            looks.append(("large", CaseRole.LARGE, file.look({**fixed, **large}), large))
         task = _task(path, digest(read_text(path), overrides), looks)
+        task = task.model_copy(update={"skipped": tuple(derived.skipped)})
         return LoadedKernelBenchTask(task, file, fixed, base.template)
 
 
@@ -105,7 +113,8 @@ class LoadedKernelBenchTask:
     def make_inputs(self, case: Case, seed: int) -> list[Any]:
         """Inputs and weights for a seed: the generators are seeded, then the model made, then ``get_inputs`` called.
 
-        Tensors are contiguous, on the CPU and detached; scalars are the case's.
+        Tensors are contiguous, on the CPU and detached; scalars are the case's. Outside the timed case no floating
+        weight has one value throughout.
         """
         module = self.file.module({**self.fixed, **case.overrides})
         with seeded(seed):
@@ -117,7 +126,11 @@ class LoadedKernelBenchTask:
         for argument, (_, value) in zip(self.task.inputs, flat, strict=True):
             scalar = isinstance(argument, ScalarArgument)
             arrays.append(case.scalars[argument.name] if scalar else value.detach().contiguous())
-        return arrays + [weight.detach().contiguous() for _, weight in named_weights(model)]
+        weights = [weight.detach().contiguous() for _, weight in named_weights(model)]
+        if case.role is not CaseRole.TIMED:
+            generator = torch_module().Generator().manual_seed(seed)
+            weights = [enlivened(weight, generator) for weight in weights]
+        return arrays + weights
 
     def run(self, arrays: Arrays, *, double: bool = False) -> list[Any]:
         """Outputs of the model with these inputs and weights; the arrays given are never changed.
@@ -180,9 +193,25 @@ class LoadedKernelBenchTask:
             weights={name: weight_name(name) for name, _ in named_weights(model)},
         )
 
+    def calling(self) -> Calling:
+        """``get_init_inputs`` and ``forward``, in the sizes of the timed case.
+
+        Raises:
+            TaskError: the constructor takes something that cannot be written down (a tensor).
+        """
+        module = self.file.module(self.fixed)
+        init = self.file.init_inputs(module)
+        return Calling(
+            init=tuple(packed(value, self.file.path) for value in init),
+            init_signature=f"Model({_parameters(module.Model.__init__)})",
+            forward=tuple(packed(item, self.file.path) for item in self.template),
+            forward_signature=f"Model.forward({_parameters(module.Model.forward)})",
+            weights=tuple(name for name, _ in named_weights(self.file.model(self.fixed))),
+        )
+
     def _overrides(self, arrays: Arrays) -> dict[str, Any]:
         """Those of the case with these shapes: ``forward`` may read module-level sizes."""
-        for case in self.task.cases:
+        for case in (*self.task.cases, *filter(None, [self.task.large])):
             sizes = case.sizes
             for argument, array in zip((*self.task.inputs, *self.task.weights), arrays, strict=True):
                 if isinstance(argument, TensorArgument):
@@ -233,9 +262,11 @@ def _task(path: Path, fingerprint: str, looks: Sequence[tuple[str, CaseRole, Loo
             },
             seed=k,
             overrides=dict(changed),
+            derived=case not in ("main", "seed"),
         )
         for k, (case, role, look, changed) in enumerate(looks)
     ]
+    large = cases.pop() if cases[-1].role is CaseRole.LARGE else None
     task = Task(
         name=name,
         source="kernelbench",
@@ -247,6 +278,7 @@ def _task(path: Path, fingerprint: str, looks: Sequence[tuple[str, CaseRole, Loo
         dims=tuple(sizes),
         constants=base.constants,
         cases=tuple(cases),
+        large=large,
     )
     return check_task(task)
 
@@ -258,6 +290,12 @@ def _axes(
     for axis in range(rank):
         sizes[f"{argument}_{axis}"] = tuple(shape[axis] for shape in shapes)
     return tuple(f"{argument}_{axis}" for axis in range(rank))
+
+
+def _parameters(method: Callable[..., Any]) -> str:
+    """As a person reads them, without ``self`` and annotations."""
+    found = list(inspect.signature(method).parameters.values())[1:]
+    return ", ".join(str(parameter.replace(annotation=parameter.empty)) for parameter in found)
 
 
 def _scalar(name: str, value: float) -> ScalarArgument:

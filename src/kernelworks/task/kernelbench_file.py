@@ -15,12 +15,13 @@ from typing import Any
 
 from kernelworks.errors import TaskError
 from kernelworks.task.checks import check_constant
-from kernelworks.task.kernelbench_cases import Variant
+from kernelworks.task.derive import Variant
 from kernelworks.task.lazytorch import (
     data_dependent_errors,
     fake_mode,
     is_sequence,
     quiet,
+    refuse_dynamic_size,
     seeded,
     to_dtype,
     torch_module,
@@ -62,6 +63,7 @@ class ModelFile:
     constants: dict[str, Constant] = field(init=False)
     modules: dict[str, ModuleType] = field(init=False, default_factory=dict[str, ModuleType])
     models: dict[str, Any] = field(init=False, default_factory=dict[str, Any])
+    looks: dict[tuple[str, bool], Look] = field(init=False, default_factory=dict[tuple[str, bool], Look])
 
     def __post_init__(self) -> None:
         self.tree = parse(self.path)
@@ -90,6 +92,9 @@ class ModelFile:
         """A fresh model; tensors that it holds as plain attributes are made buffers."""
         with foreign_code(self.path, "making the model"):
             model = module.Model(*self.init_inputs(module))
+            if not isinstance(model, torch_module().nn.Module):
+                found = type(model).__name__
+                raise TaskError(f"{self.path}: expected Model to be a torch.nn.Module, found {found}")
             _make_buffers(model)
         return model
 
@@ -120,12 +125,20 @@ class ModelFile:
                 raise
         return self.model(overrides)
 
-    def look(self, overrides: Mapping[str, Constant], *, whole: bool = True) -> Look:
+    def look(self, overrides: Mapping[str, Constant], *, whole: bool = True, real: bool = True) -> Look:
         """Names, shapes and dtypes for these overrides; with ``whole=False`` of the inputs alone.
 
+        ``real``: where the file looks at values, it is run with memory.
+
         Raises:
-            TaskError: the file fails with these overrides.
+            TaskError: the file fails with these overrides, or has an output whose size depends on values.
         """
+        key = (repr(sorted(overrides.items())), whole)
+        if key not in self.looks:
+            self.looks[key] = self._fresh_look(overrides, whole=whole, real=real)
+        return self.looks[key]
+
+    def _fresh_look(self, overrides: Mapping[str, Constant], *, whole: bool, real: bool) -> Look:
         module = self.module(overrides)
         mode = fake_mode()
         try:
@@ -133,10 +146,22 @@ class ModelFile:
             with quiet(), mode:
                 return self._look(module, model)
         except TaskError as error:
-            if self.load_only or not isinstance(error.__cause__, data_dependent_errors()):
+            if not isinstance(error.__cause__, data_dependent_errors()):
+                raise
+            if whole:
+                refuse_dynamic_size(str(self.path), error.__cause__, lambda: self._symbolic_outputs(overrides))
+            if self.load_only or not real:
                 raise
         with seeded(0):  # the inputs or forward() look at values
             return self._look(module, self.model(overrides) if whole else None)
+
+    def _symbolic_outputs(self, overrides: Mapping[str, Constant]) -> list[Any]:
+        """Outputs of a run without memory, in which sizes that depend on values are symbols."""
+        module, mode = self.module(overrides), fake_mode(symbols=True)
+        model = self.model_without_memory(overrides, mode)
+        with mode, torch_module().no_grad(), foreign_code(self.path, "forward()"):
+            found: Any = model(*self.arguments(module))
+        return flat_outputs(found, self.path)
 
     def _look(self, module: ModuleType, model: Any) -> Look:
         torch = torch_module()
@@ -162,7 +187,8 @@ class ModelFile:
                 arguments=tuple((name, str(kind)) for name, kind, _ in inputs),
                 input_shapes=tuple(shape for *_, shape in inputs),
                 weight_shapes=tuple(shape for *_, shape in weights),
-                output_ranks=tuple(len(shape) for *_, shape in outputs),
+                output_shapes=tuple(shape for *_, shape in outputs),
+                recurrent=any("_weight_hh" in name for name, *_ in weights),
             ),
             inputs=inputs,
             weights=tuple(weights),
@@ -213,6 +239,25 @@ def fill(item: Any, values: Sequence[Any]) -> Any:
         made = [fill(part, values) for part in item]
         return made if isinstance(item, list) else tuple(made)
     return item
+
+
+def packed(item: Any, path: Path) -> Any:
+    """A constructor's argument, or a part of ``forward``'s, as ``Calling`` writes it.
+
+    Raises:
+        TaskError: it is neither a number, a word, None, a slot nor a list of these.
+    """
+    if isinstance(item, Slot):
+        return {"slot": item.index}
+    if is_sequence(item):
+        parts = [packed(part, path) for part in item]
+        return parts if isinstance(item, list) else {"tuple": parts}
+    if item is None or isinstance(item, bool | int | float | str):
+        return item
+    raise TaskError(
+        f"{path}: expected numbers, words and lists of them from get_init_inputs(), found {type(item).__name__}: it"
+        " cannot be handed to a ModelNew in another process"
+    )
 
 
 def flat_outputs(found: Any, path: Path) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 import random
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
@@ -54,11 +54,63 @@ def to_torch(dtype: DType) -> Any:
     return getattr(torch_module(), dtype.value)
 
 
-def fake_mode() -> Any:
-    """A mode (context manager) in which tensors have shapes and dtypes, but no memory; use it within ``quiet``."""
+def fake_mode(*, symbols: bool = False) -> Any:
+    """A mode (context manager) in which tensors have shapes and dtypes, but no memory; use it within ``quiet``.
+
+    ``symbols``: a size that depends on values is a symbol there, where without it the operator raises.
+    """
     torch_module()
     module: Any = importlib.import_module("torch._subclasses.fake_tensor")
-    return module.FakeTensorMode(allow_non_fake_inputs=True)
+    if not symbols:
+        return module.FakeTensorMode(allow_non_fake_inputs=True)
+    symbolic: Any = importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    return module.FakeTensorMode(allow_non_fake_inputs=True, shape_env=symbolic.ShapeEnv())
+
+
+def dynamic_operator(error: BaseException | None) -> str:
+    """``aten.nonzero`` where a run without memory ended at an operator whose result has a size that depends on values;
+    empty for any other error."""
+    module: Any = importlib.import_module("torch._subclasses.fake_tensor")
+    raised: Any = error
+    if not isinstance(raised, module.DynamicOutputShapeException):
+        return ""
+    name = str(raised.func)
+    return name.rpartition(".")[0] or name
+
+
+def has_symbolic_size(outputs: Iterable[Any]) -> bool:
+    """Whether an output of a run under ``fake_mode(symbols=True)`` has a size that depends on values."""
+    torch = torch_module()
+    return any(isinstance(n, torch.SymInt) for output in outputs for n in getattr(output, "shape", ()))
+
+
+def refuse_dynamic_size(where: str, error: BaseException | None, run: Callable[[], Iterable[Any]]) -> None:
+    """Refuse a reference whose output has a size that depends on values.
+
+    Args:
+        where: the task, for the message.
+        error: why an ordinary run without memory ended.
+        run: its outputs under ``fake_mode(symbols=True)``.
+
+    Raises:
+        TaskError: names the operator. A reference that uses such an operator on its way to an output of fixed size
+            passes.
+    """
+    operator = dynamic_operator(error)
+    if not operator:
+        return
+    try:
+        with quiet():
+            outputs = list(run())
+    except TaskError as inner:
+        if isinstance(inner.__cause__, data_dependent_errors()):
+            return  # it looks at values further down; real runs have to show whether sizes agree
+        raise
+    if has_symbolic_size(outputs):
+        raise TaskError(
+            f"{where}: expected outputs of known sizes, found one whose size depends on values ({operator}):"
+            " a kernel is handed outputs that are allocated before it runs"
+        )
 
 
 @contextmanager
@@ -174,3 +226,20 @@ def _widening_mode() -> Any:
             return methods.get(func, func)(*(widen(value) for value in args), **changed)
 
     return Widening()
+
+
+def enlivened(weight: Any, generator: Any) -> Any:
+    """A floating weight that its initialisation left at one value, drawn anew; any other as it is.
+
+    Ones of a norm become 0.5 to 1.5, zeros of a bias -0.5 to 0.5, running statistics likewise: a kernel that leaves out
+    a parameter which a fresh model does not feel is wrong on these. What is positive stays positive.
+    """
+    torch = torch_module()
+    if not weight.is_floating_point() or weight.numel() == 0:
+        return weight
+    first = weight.reshape(-1)[0]
+    if not bool(torch.isfinite(first)) or not bool((weight == first).all()):
+        return weight
+    drawn = torch.rand(weight.shape, generator=generator, dtype=torch.float32)
+    made = drawn - 0.5 if float(first) == 0 else (drawn + 0.5) * float(first)
+    return made.to(weight.dtype)

@@ -93,11 +93,15 @@ Argument = Annotated[TensorArgument | ScalarArgument, Field(discriminator="kind"
 
 
 class CaseRole(StrEnum):
-    """What a case is for: ``timed`` and ``check`` must pass; ``check`` is hidden from proposers."""
+    """What a case is for: ``timed`` and ``check`` must pass; ``check`` is hidden from proposers.
+
+    ``large`` has a tensor of more than 2^31 elements and is run on request only.
+    """
 
     TIMED = "timed"
     CHECK = "check"
     EDGE = "edge"
+    LARGE = "large"
 
 
 class Case(Frozen):
@@ -111,6 +115,9 @@ class Case(Frozen):
     seed: int = 0
     overrides: dict[str, int | tuple[int, ...]] = {}
     """Module-level constants that the loader replaces for this case (KernelBench files)."""
+    derived: bool = False
+    """Found by changing the sizes of another case, not written by the task's author: one that turns out to be of no
+    use is left out, and the task is not to blame."""
 
 
 class Tolerance(Frozen):
@@ -137,23 +144,32 @@ class Task(Frozen):
     constants: dict[str, bool | int | float] = {}
     """``H_<NAME>``: hyper-parameters of a model's constructor, compile-time constants of every kernel."""
     cases: tuple[Case, ...]
+    large: Case | None = None
+    """The case with role ``large``, which stands apart: who walks through all cases must not meet it."""
     tolerance: Tolerance = Tolerance()
     mutates: tuple[str, ...] = ()
     layout: Literal["contiguous", "strided"] = "contiguous"
-    deterministic: bool = True
+    deterministic: bool | None = None
+    """True: a kernel must give the same bits on every call. None: the reference does, and a kernel may vary within the
+    bound. False: the reference varies too."""
     aggregate: Literal["geomean", "total"] = "geomean"
     precision: Literal["strict", "relaxed"] = "strict"
     instructions: str = ""
+    skipped: tuple[str, ...] = ()
+    """Sizes that were tried for further cases and that the reference refuses, with the reason each."""
 
     @model_validator(mode="after")
     def _check(self) -> Task:
         if not self.cases:
             raise ValueError(f"task {self.name!r}: expected at least one case, found none")
         names = [a.name for a in self.arguments] + list(self.dims)
+        names += [stride_name(a, axis) for a in self.strided for axis in range(len(a.shape))]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise ValueError(f"task {self.name!r}: expected distinct argument and dim names, found {twice} twice")
-        for case in self.cases:
+        if any(case.role is CaseRole.LARGE for case in self.cases):
+            raise ValueError(f"task {self.name!r}: expected the large case apart, found it among the cases")
+        for case in (*self.cases, *filter(None, [self.large])):
             if set(case.sizes) != set(self.dims):
                 raise ValueError(
                     f"case {case.name!r}: expected sizes for {sorted(self.dims)}, found {sorted(case.sizes)}"
@@ -170,16 +186,28 @@ class Task(Frozen):
         """All tensors of the prototype, in order."""
         return tuple(a for a in self.arguments if isinstance(a, TensorArgument))
 
+    @property
+    def strided(self) -> tuple[TensorArgument, ...]:
+        """Tensors whose strides kernels are given: all inputs and weights of a task with ``layout: strided``."""
+        if self.layout == "contiguous":
+            return ()
+        return tuple(a for a in (*self.inputs, *self.weights) if isinstance(a, TensorArgument) and a.shape)
+
     def cases_of(self, *roles: CaseRole) -> tuple[Case, ...]:
         """Cases with one of these roles, in order."""
         return tuple(c for c in self.cases if c.role in roles)
 
     def case(self, name: str) -> Case:
-        """The case of this name; KeyError if there is none."""
-        for case in self.cases:
+        """The case of this name, the large one included; KeyError if there is none."""
+        for case in (*self.cases, *filter(None, [self.large])):
             if case.name == name:
                 return case
         raise KeyError(name)
+
+
+def stride_name(argument: TensorArgument, axis: int) -> str:
+    """Name of the parameter that holds an axis's stride, in elements."""
+    return f"{argument.name}_stride_{axis}"
 
 
 def concrete_shape(argument: TensorArgument, case: Case) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelworks.task.model import DType, ScalarArgument, Task
+from kernelworks.task.model import DType, ScalarArgument, Task, stride_name
 
 C_TYPES: dict[DType, str] = {
     DType.FLOAT32: "float",
@@ -40,7 +40,7 @@ class Parameter:
     name: str
     c_type: str
     role: str
-    """``input``, ``weight``, ``output``, ``scalar``, ``workspace`` or ``dim``."""
+    """``input``, ``weight``, ``output``, ``scalar``, ``workspace``, ``dim`` or ``stride``."""
 
     @property
     def declaration(self) -> str:
@@ -49,7 +49,7 @@ class Parameter:
 
 
 def parameters(task: Task, workspaces: dict[str, DType] | None = None) -> tuple[Parameter, ...]:
-    """The parameters of ``launch`` in order: inputs, weights, outputs, workspaces, dims as ``int64_t``."""
+    """The parameters of ``launch`` in order: inputs, weights, outputs, workspaces, dims and strides as ``int64_t``."""
     found: list[Parameter] = []
     for argument in task.arguments:
         if isinstance(argument, ScalarArgument):
@@ -61,6 +61,8 @@ def parameters(task: Task, workspaces: dict[str, DType] | None = None) -> tuple[
     for name, dtype in (workspaces or {}).items():
         found.append(Parameter(name, f"{C_TYPES[dtype]}*", "workspace"))
     found.extend(Parameter(dim, "int64_t", "dim") for dim in task.dims)
+    for argument in task.strided:
+        found.extend(Parameter(stride_name(argument, axis), "int64_t", "stride") for axis in range(len(argument.shape)))
     return tuple(found)
 
 

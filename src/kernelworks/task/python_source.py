@@ -11,7 +11,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
@@ -20,6 +20,7 @@ from kernelworks.errors import TaskError
 from kernelworks.task.annotations import Signature, read_signature
 from kernelworks.task.checks import check_names, check_scalar, check_size, check_task, describe
 from kernelworks.task.declare import CaseDeclaration, Declaration, TaskFunction
+from kernelworks.task.derive import Derived, Variant, derive_cases, derive_large
 from kernelworks.task.draw import draw_inputs
 from kernelworks.task.graph import Graph
 from kernelworks.task.lazytorch import (
@@ -30,6 +31,7 @@ from kernelworks.task.lazytorch import (
     is_sequence,
     own_contiguous,
     quiet,
+    refuse_dynamic_size,
     to_double,
     to_torch,
     torch_module,
@@ -43,18 +45,21 @@ from kernelworks.task.model import (
     Tolerance,
     concrete_shape,
     element_count,
+    stride_name,
 )
 from kernelworks.task.modulefile import (
+    Constant,
     constants,
     digest,
     execute,
     foreign_code,
+    is_int,
     parse,
     parse_overrides,
     parse_value,
     read_text,
 )
-from kernelworks.task.source import Arrays
+from kernelworks.task.source import Arrays, Calling
 from kernelworks.task.trace import trace_reference
 
 _TRIAL_ELEMENTS = 1 << 22
@@ -159,6 +164,15 @@ class LoadedPythonTask:
             lambda values: self.function(*values), named, sizes=case.sizes, mutates=self.task.mutates
         )
 
+    def calling(self) -> Calling:
+        """No constructor arguments; ``forward`` takes the function's."""
+        arguments = ", ".join(a.name for a in self.task.inputs)
+        return Calling(
+            init_signature=f"{self.task.name}, which takes none",
+            forward=tuple({"slot": k} for k in range(len(self.task.inputs))),
+            forward_signature=f"{self.task.name}({arguments})",
+        )
+
     def try_out(self, *, load_only: bool) -> None:
         """Run the reference once: without memory where it can be, else on the smallest case unless ``load_only``.
 
@@ -168,20 +182,107 @@ class LoadedPythonTask:
         if self.task.framework == "torch":
             try:
                 self._run_fake(self.task.cases[0])
-            except data_dependent_errors():
-                pass  # it looks at values; a real run has to do
+            except data_dependent_errors() as error:  # it looks at values; a real run has to do
+                where = f"task {self.task.name!r}"
+                refuse_dynamic_size(where, error, lambda: self._symbolic_outputs(self.task.cases[0]))
             else:
                 return
         smallest = min(self.task.cases, key=self._elements)
         if not load_only and self._elements(smallest) <= _TRIAL_ELEMENTS:
             self.run(self.make_inputs(smallest, smallest.seed))
 
+    def with_derived_cases(self, *, load_only: bool) -> LoadedPythonTask:
+        """The same with check and edge cases beside the author's, where there are none, and the large case.
+
+        The reference tells which sizes it allows: without memory where it can, else on small tensors. Where neither is
+        possible (``load_only``) nothing is derived.
+        """
+        task = self.task
+        stated = task.cases_of(CaseRole.TIMED)[0]
+        wanted = [role for role in (CaseRole.CHECK, CaseRole.EDGE) if not task.cases_of(role)]
+        base = self._variant(stated)
+        sizes = {dim: stated.sizes[dim] for dim in task.dims}
+        derived = Derived()
+        if wanted:
+            derived = derive_cases(sizes, base, self._looker(stated, really=not load_only), roles=wanted)
+        names = {case.name for case in task.cases}
+        more = tuple(
+            self._sized(stated, changed).model_copy(
+                update={"name": f"derived_{name}" if name in names else name, "role": role, "seed": 1000 + k}
+            )
+            for k, (name, role, changed) in enumerate(derived.cases)
+        )
+        large = task.large
+        if large is None:
+            trust = task.framework == "numpy"
+            changed = derive_large(sizes, base, self._looker(stated, really=False, trust=trust))
+            if changed is not None:
+                update = {"name": "derived_large" if "large" in names else "large", "role": CaseRole.LARGE}
+                large = self._sized(stated, changed).model_copy(update=update)
+        update = {"cases": (*task.cases, *more), "large": large, "skipped": tuple(derived.skipped)}
+        return replace(self, task=check_task(task.model_copy(update=update)))
+
+    def _looker(
+        self, stated: Case, *, really: bool, trust: bool = False
+    ) -> Callable[[Mapping[str, Constant], bool], Variant]:
+        """Tries the reference on other sizes: without memory, or else (``really``) on small tensors, or (``trust``)
+        not at all."""
+
+        def look(changed: Mapping[str, Constant], whole: bool) -> Variant:
+            case = self._sized(stated, changed)
+            if whole and not trust:
+                self._try_case(case, really=really)
+            return self._variant(case)
+
+        return look
+
+    def _try_case(self, case: Case, *, really: bool) -> None:
+        """Run the reference once on a case.
+
+        Raises:
+            TaskError: it raises, or cannot be run without memory and must not be run with it.
+        """
+        if self.task.framework == "torch":
+            try:
+                self._run_fake(case)
+            except data_dependent_errors() as error:
+                reason = TaskError("the reference looks at values, and cannot be tried without memory")
+                if not really:
+                    raise reason from error
+            else:
+                return
+        if not really or self._elements(case) > _TRIAL_ELEMENTS:
+            raise TaskError(f"{self._elements(case)} elements are too many to try the reference on")
+        self.run(self.make_inputs(case, case.seed))
+
+    def _sized(self, stated: Case, changed: Mapping[str, Constant]) -> Case:
+        """A derived case: the stated one with other sizes."""
+        sizes = {dim: size for dim, size in {**stated.sizes, **changed}.items() if is_int(size)}
+        return stated.model_copy(update={"sizes": sizes, "derived": True})
+
+    def _variant(self, case: Case) -> Variant:
+        tensors = [a for a in self.task.inputs if isinstance(a, TensorArgument)]
+        return Variant(
+            init="",
+            arguments=(),
+            input_shapes=tuple(concrete_shape(a, case) for a in tensors),
+            weight_shapes=(),
+            output_shapes=tuple(concrete_shape(a, case) for a in self.task.outputs),
+        )
+
+    def _symbolic_outputs(self, case: Case) -> list[Any]:
+        """Outputs of a run without memory, in which sizes that depend on values are symbols."""
+        arrays = self._fake_inputs(case, symbols=True)
+        border = foreign_code(self.path, f"the reference of task {self.task.name!r}")
+        with border, fake_mode_of(arrays):
+            return self._run_torch(arrays, False)[0]
+
     def _elements(self, case: Case) -> int:
         return sum(element_count(tensor, case) for tensor in self.task.tensors)
 
-    def _fake_inputs(self, case: Case) -> list[Any]:
+    def _fake_inputs(self, case: Case, *, symbols: bool = False) -> list[Any]:
         torch = torch_module()
-        with quiet(), fake_mode():
+        with quiet(), fake_mode(symbols=symbols):
             return [
                 case.scalars[a.name]
                 if isinstance(a, ScalarArgument)
@@ -272,7 +373,9 @@ def _load(
     declaration = declared.declaration
     name = declaration.name or declared.function.__name__
     signature = read_signature(declared.function, name, declaration.outputs)
-    check_names(name, (*signature.inputs, *signature.outputs), signature.dims, {})
+    strided = [a for a in signature.inputs if declaration.layout == "strided" and isinstance(a, TensorArgument)]
+    strides = [stride_name(a, axis) for a in strided for axis in range(len(a.shape))]
+    check_names(name, (*signature.inputs, *signature.outputs), [*signature.dims, *strides], {})
     inputs = {a.name for a in signature.inputs if a.kind == "tensor"}
     for mutated in declaration.mutates:
         if mutated not in inputs:
@@ -280,6 +383,7 @@ def _load(
     if not signature.outputs and not declaration.mutates:
         raise TaskError(f"task {name!r}: expected an output or an argument in mutates, found none")
     replaced = _parse_case_overrides(name, signature, overrides, also_known)
+    cases = [_case(name, signature, c, k, replaced) for k, c in enumerate(declaration.cases)]
     task = Task(
         name=name,
         source="python",
@@ -288,16 +392,19 @@ def _load(
         inputs=signature.inputs,
         outputs=signature.outputs,
         dims=signature.dims,
-        cases=tuple(_case(name, signature, c, k, replaced) for k, c in enumerate(declaration.cases)),
+        cases=tuple(c for c in cases if c.role is not CaseRole.LARGE),
+        large=next((c for c in cases if c.role is CaseRole.LARGE), None),
         tolerance=Tolerance(relative_rms=declaration.tolerance),
         mutates=declaration.mutates,
         deterministic=declaration.deterministic,
+        layout=declaration.layout,
         aggregate=declaration.aggregate,
+        precision=declaration.precision,
         instructions=declaration.instructions,
     )
     loaded = LoadedPythonTask(check_task(task), declared.function, declaration, path)
     loaded.try_out(load_only=load_only)
-    return loaded
+    return loaded.with_derived_cases(load_only=load_only)
 
 
 def _case(
@@ -317,10 +424,11 @@ def _case(
     missing = [name for name in expected if name not in values]
     if missing:
         raise TaskError(f"{where}: expected values for {', '.join(expected)}, found none for {', '.join(missing)}")
+    least = 0 if declared.role is CaseRole.EDGE else 1
     return Case(
         name=declared.name,
         role=declared.role,
-        sizes={dim: check_size(task, declared.name, dim, values[dim]) for dim in signature.dims},
+        sizes={dim: check_size(task, declared.name, dim, values[dim], least=least) for dim in signature.dims},
         scalars={a.name: check_scalar(where, a, values[a.name]) for a in scalars},
         seed=seed,
     )

@@ -19,7 +19,7 @@ from kernelworks.plugins import load_plugin, plugin_names
 from kernelworks.task.graph import Graph
 from kernelworks.task.model import Case, Task
 from kernelworks.task.modulefile import parse
-from kernelworks.task.source import Arrays, LoadedTask, TaskReference, TaskSource
+from kernelworks.task.source import Arrays, Calling, LoadedTask, TaskReference, TaskSource
 
 GROUP = "kernelworks.task_sources"
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -43,7 +43,7 @@ def load_task(reference: TaskReference, *, load_only: bool = False) -> LoadedTas
     else:
         source, file = _find(path)
         loaded = source.load(file, reference.overrides, load_only=load_only)
-    if loaded.task.precision == precision:
+    if precision is None or loaded.task.precision == precision:
         return loaded
     return _WithPrecision(loaded, loaded.task.model_copy(update={"precision": precision}))
 
@@ -89,6 +89,9 @@ class _WithPrecision:
 
     def trace(self, case: Case) -> Graph:
         return self.loaded.trace(case)
+
+    def calling(self) -> Calling:
+        return self.loaded.calling()
 
 
 def _find(path: Path) -> tuple[TaskSource, Path]:
@@ -145,7 +148,9 @@ def _importable_from_here() -> Generator[None]:
         sys.path.remove(here)
 
 
-def _precision(text: str) -> Literal["strict", "relaxed"]:
+def _precision(text: str) -> Literal["strict", "relaxed"] | None:
+    if not text:
+        return None
     if text == "strict" or text == "relaxed":
         return text
     raise TaskError(f"precision: expected 'strict' or 'relaxed', found {text!r}")

@@ -20,7 +20,26 @@ class TaskReference(Frozen):
     target: str
     """A file, a folder or ``module:name``."""
     overrides: dict[str, str] = {}
-    precision: str = "strict"
+    precision: str = ""
+    """``strict`` or ``relaxed``; empty: as the task itself says."""
+
+
+class Calling(Frozen):
+    """How the reference is made and called, for a class that takes its place.
+
+    A tuple is written ``{"tuple": [...]}``, the place of input number ``i`` ``{"slot": i}``; numbers, words, None and
+    lists stand for themselves.
+    """
+
+    init: tuple[Any, ...] = ()
+    """Arguments of the constructor."""
+    init_signature: str
+    """As a person reads it: ``Model(in_features, out_features)``."""
+    forward: tuple[Any, ...]
+    """Arguments of a call."""
+    forward_signature: str
+    weights: tuple[str, ...] = ()
+    """Qualified names of the weights, in the order of the task's."""
 
 
 class LoadedTask(Protocol):
@@ -52,6 +71,10 @@ class LoadedTask(Protocol):
 
     def trace(self, case: Case) -> Graph:
         """The reference as ATen operators for one case's sizes; TaskError if it cannot be traced."""
+        ...
+
+    def calling(self) -> Calling:
+        """How it is made and called; TaskError if that cannot be written down."""
         ...
 
 

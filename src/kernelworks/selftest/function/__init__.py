@@ -1,0 +1,1 @@
+"""Attacks and honest kernels under the function contract, in C++."""

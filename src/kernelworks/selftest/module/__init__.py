@@ -1,0 +1,1 @@
+"""Attacks and honest submissions under the module contract, in Python around C++."""
