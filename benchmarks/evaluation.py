@@ -34,7 +34,7 @@ from kernelworks.store.run import RunStore
 from kernelworks.task.model import CaseRole, size_bytes
 from kernelworks.task.source import TaskReference
 
-SAMPLE_S = 0.2
+SAMPLE_S = 1.0  # each look walks the page tables of the judge, which a timing feels
 JUDGE = "kernelworks.evaluate.judge_server"
 
 
@@ -87,7 +87,8 @@ def _pss_bytes(pid: str) -> int:
 
 def overhead_ms(verdict: Verdict) -> float:
     """Wall time of an evaluation that is neither building nor timed calls nor waiting."""
-    calls_ms = sum(sum(block) for comparison in verdict.comparisons for block in comparison.samples_ms)
+    # Blocks of two calls of either side; the store keeps single samples apart.
+    calls_ms = sum(2 * c.blocks * (c.time_ms + c.opponent_time_ms) for c in verdict.comparisons)
     spent_ms = sum(ms for stage, ms in verdict.stages_ms.items() if stage != "build")
     return spent_ms - calls_ms - (verdict.waited_ms or 0.0)
 

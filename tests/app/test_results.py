@@ -23,7 +23,7 @@ def test_json_has_the_documented_fields() -> None:
     answer = json.loads(json.dumps(sample_result(4.0).as_json(), allow_nan=False))
     documented = {"run", "status", "evaluations", "stopped_by", "target", "device", "best", "failures"}
     assert documented <= set(answer)
-    best = "kernel path params flags speedup speedup_low speedup_high time_ms roofline roofline_detail baselines".split()
+    best = "kernel path params flags speedup speedup_low speedup_high time_ms roofline baselines".split()
     assert set(best) <= set(answer["best"])
     for baseline in answer["best"]["baselines"]:
         assert {"name", "time_ms", "speedup", "speedup_low", "speedup_high"} <= set(baseline)

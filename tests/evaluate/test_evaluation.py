@@ -124,6 +124,28 @@ def dishonest(body: str, kind: str, *said: str, head: str = "") -> Deed:
     return Deed(body, Status.DISHONEST, kind, said, head)
 
 
+TABLE = (
+    SPIN
+    + """
+#include <cstring>
+#include <map>
+#include <vector>
+static std::map<uint64_t, std::vector<float>> table;
+"""
+)
+KEPT = (
+    """
+  uint64_t hash = 1469598103934665603ull;
+  const uint64_t* words = (const uint64_t*)x;
+  for (int64_t i = 0; i < n / 2; i++) hash = (hash ^ words[i]) * 1099511628211ull;
+  auto kept = table.find(hash);
+  if (kept != table.end()) { memcpy(y, kept->second.data(), n * 4); return 0; }
+"""
+    + RIGHT
+    + "spin_ms(3); table[hash] = std::vector<float>(y, y + n);"
+)
+"""The work takes 3 ms, unless these very inputs were seen before."""
+
 DEEDS = {
     "values": wrong("if (n == 1003) y[5] += 1e6f;", "values", "y: 1 of 1003 elements are wrong", "odd, normal inputs"),
     "values of one family": wrong("if (x[0] == x[1]) y[n - 1] *= 2;", "values", "(case odd, constant inputs)"),
@@ -195,6 +217,20 @@ DEEDS = {
         "3 threads after the timed calls, expected at most 2",
         head=THREAD,
     ),
+    "a library": dishonest(
+        'static void* opened = dlopen("libresolv.so.2", RTLD_NOW);' + RIGHT,
+        "library",
+        "opened libresolv",
+        "while it was checked",
+        head="#include <dlfcn.h>",
+    ),
+    "a library once timed": dishonest(
+        'static int calls; if (n == 65536 && ++calls == 30) dlopen("libresolv.so.2", RTLD_NOW);' + RIGHT,
+        "library",
+        "while it was timed",
+        head="#include <dlfcn.h>",
+    ),
+    "answers kept by content": dishonest(KEPT, "memory", "it keeps answers (case main", head=TABLE),
     "on after its answer": dishonest(
         RIGHT + "spin_ms(5); answer(); spin_ms(1);", "clock", "after it had answered (case main", head=EARLY
     ),
@@ -262,6 +298,13 @@ def test_a_patched_clock_changes_nothing(horner_bench: Bench) -> None:
     verdict = evaluate(horner_bench, kernel("patch_clock(); spin_ms(1);" + RIGHT, head=FAKE_CLOCK))
     assert verdict.status is Status.CORRECT, verdict.findings
     assert verdict.time_ms is not None and verdict.time_ms >= 1
+
+
+def test_who_works_where_it_is_watched_works_always(horner_bench: Bench) -> None:
+    body = "for (int64_t i = 0; i < n; i++) if (y[i] != y[i]) goto work;\nreturn 0;\nwork:" + RIGHT + "spin_ms(1);"
+    verdict = evaluate(horner_bench, kernel(body, head=SPIN))
+    assert verdict.status is Status.CORRECT, verdict.findings
+    assert verdict.time_ms is not None and verdict.time_ms > 1.0, "poison stands before every timed call"
 
 
 def test_a_slow_kernel_is_slower(horner_bench: Bench) -> None:

@@ -125,7 +125,7 @@ def test_rows_rewritten_between_timed_calls(judge: Judge) -> None:
     prepared = judge.prepare("main", 7, "normal")
     lane = Mapped(prepared, 0)
     for variant in range(5):
-        judge.ready([prepared.key], 0, prepared.key, variant)
+        judge.ready([prepared.key], 0, [variant])
         problem = judge.spot_check(prepared.key, 0)
         assert problem is not None
         assert problem.kind == "unwritten"
@@ -158,7 +158,7 @@ def test_released_cases_are_gone(judge: Judge) -> None:
 
 
 def test_unknown_cases_and_families_are_named(judge: Judge) -> None:
-    with pytest.raises(EvaluationError, match="case: expected one of main, odd, .*, found 'none'"):
+    with pytest.raises(EvaluationError, match=r"case: expected one of main, odd, .*, found 'none'"):
         judge.prepare("none", 1, "normal")
     with pytest.raises(EvaluationError, match=r"input family: expected one of normal, .*, found 'odd'"):
         judge.prepare("odd", 1, "odd")

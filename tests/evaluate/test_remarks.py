@@ -4,7 +4,15 @@ import pytest
 
 from kernelworks.evaluate.load import Load
 from kernelworks.evaluate.process import TimedCalls
-from kernelworks.evaluate.remarks import clock_finding, load_findings, opponent_drift, remarks, void_finding
+from kernelworks.evaluate.remarks import (
+    clock_finding,
+    load_findings,
+    memory_finding,
+    opponent_drift,
+    rank_deviation,
+    remarks,
+    void_finding,
+)
 from kernelworks.evaluate.sides import Ledger, Overhead
 from kernelworks.kernel.verdict import Comparison, Decision
 
@@ -71,6 +79,17 @@ def test_the_contradiction_comes_with_its_numbers() -> None:
     honest = Ledger()
     honest.add(TimedCalls(0, 2_000_000, 3_900_000, 8_000, 0), 1)
     assert clock_finding(honest, OVERHEAD, 2, "main") is None
+
+
+def test_ranks_tell_more_than_quartiles() -> None:
+    assert rank_deviation([2.0] * 6, [1.0] * 18) == pytest.approx(3.6)
+    assert rank_deviation([1.0] * 6, [1.0] * 18) == 0.0
+    seen = [1e6 + i for i in range(18)]
+    kept = memory_finding(Ledger(fresh_ns=[2e6] * 6, seen_ns=seen), OVERHEAD, "main")
+    assert kept is not None and kept.kind == "memory"
+    assert memory_finding(Ledger(fresh_ns=[1.3e6] * 6, seen_ns=seen), OVERHEAD, "main") is None
+    disturbed = [1e6, 3e6] * 9  # half of the calls lost their turn: the quartile of a few others may fall anywhere
+    assert memory_finding(Ledger(fresh_ns=[1e6, 3e6, 3e6, 3e6, 3e6, 1e6], seen_ns=disturbed), OVERHEAD, "main") is None
 
 
 def test_other_work_is_told_from_the_limit_on() -> None:

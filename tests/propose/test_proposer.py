@@ -54,6 +54,7 @@ def test_seeds_spread_over_the_archive(job: Job) -> None:
     for seed in ExpertProposer().seeds(job.context):
         artefact = target.build(job.task, seed)
         assert isinstance(artefact, Artefact), artefact
+        assert artefact.descriptor is not None
         cells.add(artefact.descriptor.cell)
     for axis in range(3):
         assert len({cell[axis] for cell in cells}) >= 3

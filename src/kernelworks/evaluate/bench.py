@@ -63,6 +63,8 @@ class Bench:
         default_factory=dict[str, tuple[NecessaryBytes, CountedWork]]
     )
     """By timed case: what must be moved and what the reference computes, for floor and bound."""
+    warmed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    """Baselines whose times have settled, with the key of the case."""
     rng: random.Random = field(default_factory=random.SystemRandom)
     _twins: dict[str, tuple[BoundCase, ...]] = field(default_factory=dict[str, tuple[BoundCase, ...]])
     _overheads: dict[tuple[int, int, int], tuple[float, Overhead]] = field(

@@ -40,8 +40,8 @@ from kernelworks.task.model import Case, DType, Task, TensorArgument, concrete_s
 
 ZERO_FLOOR = 1e-20
 """Absolute limit where the golden output is zero throughout."""
-BIASED = ("constant", "integers", "sparse")
-"""Families of few distinct values, whose rounding errors do not average out."""
+BIASED = ("constant", "integers", "sparse", "heavy")
+"""Families of few distinct values, or of few that rule a sum, whose rounding errors do not average out."""
 EXTREME_FACTOR = 8.0
 _MOVED_FACTOR = 3.0
 _SMALLEST = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
@@ -17,6 +18,12 @@ from kernelworks.kernel.verdict import Finding, Status
 FILLS = (0, 1)
 """Fill patterns of integer outputs: two runs, so that a value that happens to stand there is no answer."""
 
+
+_RUNTIME = re.compile(
+    r"(libc|libm|libmvec|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libgomp|libomp|libiomp5|libquadmath|libatomic"
+    r"|libc\+\+|libc\+\+abi|libunwind|ld-linux[\w-]*)[.-]"
+)
+"""What compilers link or load on their own account."""
 
 _FORGIVING_FLAGS = {
     "specials": frozenset({"-ffast-math", "-ffinite-math-only"}),
@@ -119,6 +126,19 @@ def check_company(candidate: Candidate, allowed_threads: int, when: str) -> None
     if processes:
         message = f"processes {when}: {', '.join(processes)}, expected none beside the candidate's own"
         raise EndedEvaluation(Status.DISHONEST, Finding(kind="leftover_process", message=message))
+
+
+def check_libraries(candidate: Candidate, when: str) -> None:
+    """The compiler's own runtime libraries are allowed, no other: what they compute is nobody's kernel.
+
+    Raises:
+        EndedEvaluation: dishonest.
+    """
+    with candidate_faults(""):
+        opened = [name for name in candidate.added_libraries() if not _RUNTIME.match(name)]
+    if opened:
+        message = f"opened {', '.join(opened[:4])} {when}: a kernel does its work itself"
+        raise EndedEvaluation(Status.DISHONEST, Finding(kind="library", message=message, evidence={"opened": opened}))
 
 
 def check_float_mode(candidate: Candidate) -> None:

@@ -70,6 +70,7 @@ class Duel:
         self.host_ms = 0.0
         """Of a call of the last comparison, outside the kernel."""
         self._bound: set[str] = set()
+        self._warmed: set[str] = set()
         with candidate_faults(""):
             self._bind(candidate)
 
@@ -119,8 +120,11 @@ class Duel:
     def _compare(self, name: str, case: BoundCase, opposing: Opposing) -> Comparison:
         with candidate_faults(case.label):
             candidate, opponent = self._side(self._candidate, (case,), spot_checks=True), opposing((case,))
-            warm_up(opponent)
-            is_short = warm_up(candidate) < SHORT * candidate.overhead.host_ms
+            warm_up(opponent, warmed=(name, case.key) in self._bench.warmed)
+            if name in self._bench.baselines.names:  # an incumbent has a new process each time
+                self._bench.warmed.add((name, case.key))
+            is_short = warm_up(candidate, warmed=case.key in self._warmed) < SHORT * candidate.overhead.host_ms
+            self._warmed.add(case.key)
             if is_short and len(twins := self._bench.twins(case)) > 1:
                 self._bind_twins(twins)
                 candidate, opponent = self._side(self._candidate, twins, spot_checks=True), opposing(twins)

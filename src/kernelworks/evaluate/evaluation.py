@@ -17,6 +17,7 @@ from kernelworks.evaluate.checks import (
     check_answers,
     check_company,
     check_float_mode,
+    check_libraries,
 )
 from kernelworks.evaluate.determinism import check_process, check_repeats, repeatable
 from kernelworks.evaluate.domain import Domain, domain_of
@@ -115,6 +116,8 @@ class Evaluation:
             self._repeat(candidate, checks)
             check_float_mode(candidate)
             check_company(candidate, settings.threads, "after the calls")
+            if not isinstance(candidate, ModuleCandidate):
+                check_libraries(candidate, "while it was checked")
             self._prove(candidate)
         ran = [bench.task.case(c.prepared.case) for c in cases]
         if settings.large and self._final:

@@ -261,17 +261,21 @@ class Judge:
         """Rewrite a random share of the inputs (any number; few variants exist), or restore them."""
         self._ask("apply", {"key": key, "variant": variant})
 
-    def ready(self, keys: Sequence[str], lane: int, checked: str | None, variant: int) -> None:
-        """Make a lane of several cases ready for timed calls: inputs that these change in place are restored.
+    def ready(self, keys: Sequence[str], lane: int, variants: Sequence[int | None]) -> None:
+        """Make a lane of several cases ready for timed calls: inputs that these change in place are restored, a random
+        share of the inputs is rewritten, and sampled positions of the outputs are poisoned.
 
-        Of the case ``checked`` (if any) a random share of the inputs is rewritten (any ``variant``; few exist), and
-        what ``spot_check`` will look at is poisoned.
+        Args:
+            keys: of the cases.
+            lane: of their buffers.
+            variants: for each case which rewriting: any number (few exist, and ``spot_check`` knows their answers), or
+                None for one that stood never before.
         """
-        self._ask("ready", {"keys": list(keys), "lane": lane, "checked": checked, "variant": variant})
+        self._ask("ready", {"keys": list(keys), "lane": lane, "variants": list(variants)})
 
-    def stir(self, keys: Sequence[str], *, fresh: bool) -> None:
-        """Before calls whose answers nobody checks: inputs that stood never before, or those that cases have."""
-        self._ask("stir", {"keys": list(keys), "fresh": fresh})
+    def restore(self, keys: Sequence[str], lane: int) -> None:
+        """Restore the inputs that calls of these cases change in place."""
+        self._ask("restore", {"keys": list(keys), "lane": lane})
 
     def withdraw(self, key: str) -> None:
         """Put the inputs back that ``ready`` rewrote; ``spot_check`` still expects the answer to the rewritten ones."""

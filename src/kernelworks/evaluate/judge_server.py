@@ -175,24 +175,22 @@ class Service:
                 self._perturbation(key).apply(variant)
         return None, []
 
-    def ready(self, keys: list[str], lane: int, checked: str | None, variant: int) -> Answer:
-        """Make a lane of several cases ready for timed calls, one of them for a check of its answer."""
-        for key in keys:
-            if key != checked:
-                restore(self._state(key), lane)
-                continue
-            with scratch(self._heap):
-                self._perturbation(key).apply(variant)
-            self._perturbation(key).poison(lane)
+    def ready(self, keys: list[str], lane: int, variants: list[int | None]) -> Answer:
+        """Make a lane of several cases ready for timed calls."""
+        for key, variant in zip(keys, variants, strict=True):
+            perturbation = self._perturbation(key)
+            if variant is None:
+                perturbation.stir()
+            else:
+                with scratch(self._heap):
+                    perturbation.apply(variant)
+            perturbation.poison(lane)
         return None, []
 
-    def stir(self, keys: list[str], fresh: bool) -> Answer:
-        """Fresh inputs, or those of the cases."""
+    def restore(self, keys: list[str], lane: int) -> Answer:
+        """Restore inputs that are changed in place."""
         for key in keys:
-            if fresh:
-                self._perturbation(key).stir()
-            else:
-                self._pristine(key)
+            restore(self._state(key), lane)
         return None, []
 
     def withdraw(self, key: str) -> Answer:
@@ -309,7 +307,7 @@ def _requests(service: Service) -> dict[str, Callable[..., Answer]]:
         service.differing,
         service.apply,
         service.ready,
-        service.stir,
+        service.restore,
         service.withdraw,
         service.spot_check,
         service.baseline_names,

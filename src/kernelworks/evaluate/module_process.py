@@ -145,8 +145,6 @@ class ModuleCandidate(Candidate):
         stop_fd: when this becomes readable, it is ended.
     """
 
-    may_remember = True
-
     def __init__(
         self,
         *,

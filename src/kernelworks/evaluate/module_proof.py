@@ -189,7 +189,7 @@ def check_kept_answer(candidate: ModuleCandidate, case: BoundCase, judge: Judge,
         candidate.call(first, timeout_s)
         before = judge.fingerprint(case.key, 0)
         candidate.call(second, timeout_s)
-        judge.ready([case.key], 1, case.key, 0)
+        judge.ready([case.key], 1, [0])
         candidate.call(second, timeout_s)
         stale = judge.spot_check(case.key, 1)
         if stale is not None:

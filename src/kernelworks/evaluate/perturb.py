@@ -94,12 +94,11 @@ class Perturbation:
         self._withdrawn = None
         if wanted == self._standing:
             return
-        if wanted is not None and wanted not in self._variants:
-            self._variants[wanted] = self._make(wanted)
+        variant = None if wanted is None else self._variant(wanted)
         if self._standing is not None:
             self._write(self._variants[self._standing], self._state.shared, new=False)
-        if wanted is not None:
-            self._write(self._variants[wanted], self._state.shared, new=True)
+        if variant is not None:
+            self._write(variant, self._state.shared, new=True)
         self._standing = wanted
 
     def poison(self, lane: int) -> None:
@@ -122,12 +121,16 @@ class Perturbation:
                 words[sample.where] = words_of(sample.values, argument.dtype) ^ words.dtype.type(1)
 
     def stir(self) -> None:
-        """Write spans that stood never before into the floating inputs; nothing about their answer is known."""
+        """Write spans that stood never before into the floating inputs; nothing about their answer is known.
+
+        ``poison`` then marks the positions of one of the variants, so that the call looks like one that is checked.
+        """
         state = self._state
+        samples = self._variant(int(self._rng.integers(VARIANTS))).samples
         tensors = [(a, raw) for a, raw in state.pristine().values() if a.role == "input" and a.dtype.is_floating]
         patches = tuple(make_patch(argument, raw, self._rng) for argument, raw in tensors if raw.size > 0)
         self.apply(None)
-        self._variants[_STIRRED] = Variant(patches, ())
+        self._variants[_STIRRED] = Variant(patches, samples)
         self._write(self._variants[_STIRRED], state.shared, new=True)
         self._standing = _STIRRED
 
@@ -150,6 +153,11 @@ class Perturbation:
             if problem is not None:
                 return problem
         return None
+
+    def _variant(self, number: int) -> Variant:
+        if number not in self._variants:
+            self._variants[number] = self._make(number)
+        return self._variants[number]
 
     def _current(self) -> Variant:
         number = self._standing if self._standing is not None else self._withdrawn

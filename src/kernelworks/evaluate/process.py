@@ -169,9 +169,6 @@ class Candidate:
     Every method but ``end`` raises ``CandidateEndedError`` once the candidate has ended.
     """
 
-    may_remember = False
-    """Whether its answers may come from a table of inputs that it has seen, so that timed calls must tell."""
-
     def __init__(
         self,
         *,
@@ -193,6 +190,7 @@ class Candidate:
         self._limits = limits
         self._program_run = program
         self._sandbox = sandbox if sandbox is not None else find_sandbox()
+        self._own_libraries: frozenset[str] = frozenset()
         self._is_ready = False
         self._stop_fd = os.dup(stop_fd) if stop_fd is not None else -1
         self._regions: dict[str, list[Region]] = {}
@@ -260,6 +258,7 @@ class Candidate:
         ``None`` stands for a ``launch`` that does nothing.
         """
         self.get_ready()
+        self._own_libraries = frozenset(self._inspect().libraries or ())
         try:
             with ExitStack() as stack:
                 fds = (stack.enter_context(_copied(library)),) if library is not None else ()
@@ -395,6 +394,11 @@ class Candidate:
     def descendants(self) -> tuple[str, ...]:
         """Command names of the processes, besides the candidate's, that it has started and that still run."""
         return self._inspect().processes
+
+    def added_libraries(self) -> tuple[str, ...]:
+        """File names of code that is mapped now and was not before ``load``: what the library needs, and what it opened
+        by itself; () where the system does not tell."""
+        return tuple(name for name in self._inspect().libraries or () if name not in self._own_libraries)
 
     def locate(self, address: int, access: Access | None) -> Fault:
         """Which tensor or workspace an address in the candidate's process belongs to, or missed."""

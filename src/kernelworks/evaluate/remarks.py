@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -16,6 +17,8 @@ OVERHEAD_LIMIT = 0.1
 MEMORY_FACTOR, MEMORY_SLACK_STEPS, LEAST_MEMORY_CALLS = 1.4, 4.0, 5
 """Calls on fresh inputs may take so many times what calls on seen ones take, and so many steps of the clock more; fewer
 calls of a kind say nothing."""
+MEMORY_DEVIATIONS = 3.0
+"""By which their ranks must differ besides (one-sided, 1 in 700): on a busy machine quartiles alone may."""
 LOAD_LIMIT_CORES = 0.2
 """Above this, the hypervisor's share is a finding; the limit for other work is a setting."""
 
@@ -58,12 +61,22 @@ def memory_finding(ledger: Ledger, overhead: Overhead, case: str) -> Finding | N
     fresh_ns, seen_ns = (statistics.quantiles(ns, n=4)[0] for ns in (ledger.fresh_ns, ledger.seen_ns))
     if fresh_ns <= MEMORY_FACTOR * seen_ns + MEMORY_SLACK_STEPS * overhead.step_ns:
         return None
+    if rank_deviation(ledger.fresh_ns, ledger.seen_ns) < MEMORY_DEVIATIONS:
+        return None
     message = (
         f"calls on inputs that stood never before take {fresh_ns / 1e6:.4g} ms, on inputs that it has seen"
         f" {seen_ns / 1e6:.4g} ms: it keeps answers (case {case})"
     )
     evidence = {"fresh_ms": fresh_ns / 1e6, "seen_ms": seen_ns / 1e6, "case": case}
     return Finding(kind="memory", message=message, evidence=evidence)
+
+
+def rank_deviation(longer: Sequence[float], shorter: Sequence[float]) -> float:
+    """Standard deviations by which the first sample's ranks exceed what chance gives (Mann and Whitney 1947, Ann. Math.
+    Stat. 18, section 3; normal approximation)."""
+    m, n = len(longer), len(shorter)
+    wins = sum((a > b) + 0.5 * (a == b) for a in longer for b in shorter)
+    return (wins - m * n / 2) / math.sqrt(m * n * (m + n + 1) / 12)
 
 
 def remarks(comparison: Comparison, overhead: Overhead) -> list[Finding]:

@@ -22,11 +22,12 @@ most 2 us in all, under a load of five too) ..."""
 HIDDEN_SHARE = 0.02
 """... and this share of what it uses until then (not of the time on the clock, which grows with other work)."""
 
-FRESH_SHARE = 0.5
-"""Share of the other timed calls that get inputs which stood never before, where a candidate may remember answers."""
 SPOT_CHECK_SHARE = 0.5
-"""Share of a candidate's timed calls before which rows are rewritten and after which they are checked. At random, so
-that no call can be told from an unchecked one."""
+"""Share of a candidate's timed calls after which the rewritten rows are checked, drawn at random. Rows are rewritten
+and outputs poisoned before every call, so that none can be told from a checked one."""
+FRESH_SHARE = 0.5
+"""Share of the others that get rows which stood never before, while checked ones recur: a candidate that keeps answers,
+by content too, is slower on them."""
 
 
 class CallError(Exception):
@@ -124,7 +125,7 @@ class Ledger:
     fresh_ns: list[float] = field(default_factory=list[float])
     """Of rings on inputs that stood never before ..."""
     seen_ns: list[float] = field(default_factory=list[float])
-    """... and on those of the cases, told apart where a candidate may remember."""
+    """... and on such as recur."""
 
     def add(self, timed: TimedCalls, calls: int) -> None:
         """Enter one ring."""
@@ -168,15 +169,16 @@ class CandidateSide:
             CandidateEndedError: the candidate ended.
         """
         # Under as_called the outputs are the candidate's own and gone after the call: nothing to look at.
+        is_watched = self.spot_checks and not self.allocate
         checked: BoundCase | None = None
-        if self.spot_checks and not self.allocate and self.rng.random() < SPOT_CHECK_SHARE:
+        if is_watched and self.rng.random() < SPOT_CHECK_SHARE:
             checked = self.rng.choice(self.cases)
-        if checked is not None or self.judge.task.mutates:
-            key = checked.key if checked is not None else None
-            self.judge.ready([case.key for case in self.cases], lane, key, self.rng.randrange(1 << 16))
-        fresh = self.rng.random() < FRESH_SHARE
-        if checked is None and self.candidate.may_remember:
-            self.judge.stir([case.key for case in self.cases], fresh=fresh)
+        fresh = checked is None and self.rng.random() < FRESH_SHARE
+        keys = [case.key for case in self.cases]
+        if is_watched:  # no call can be told from a checked one: rewritten rows and poison stand before each
+            self.judge.ready(keys, lane, [None if fresh else self.rng.randrange(1 << 16) for _ in keys])
+        elif self.judge.task.mutates:
+            self.judge.restore(keys, lane)
         if self.sweep is not None:
             self.sweep()
         timed = self.candidate.time([case.lane_key(lane) for case in self.cases], self.allocate, self.timeout_s)
@@ -193,7 +195,7 @@ class CandidateSide:
         self.ledger.add(timed, calls)
         # Never below the step of the clock: a time of nothing would make every ratio infinite.
         taken_ns = max(timed.elapsed_ns - self.overhead.round_trip_ns, self.overhead.step_ns, 1.0)
-        if checked is None and self.candidate.may_remember:
+        if is_watched:
             (self.ledger.fresh_ns if fresh else self.ledger.seen_ns).append(taken_ns)
         return Call(taken_ns / calls / 1e6, timed.page_faults / calls)
 

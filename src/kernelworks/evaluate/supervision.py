@@ -172,6 +172,8 @@ class State(Frozen):
     processes: tuple[str, ...]
     process_count: int
     memory_bytes: int
+    libraries: tuple[str, ...] | None
+    """File names of the code that it has mapped; None where the system does not tell."""
 
 
 class _Settled(Frozen):

@@ -24,7 +24,7 @@ ending its process namespace, and waited for within a bound.
 ``ended`` also comes unasked: when the candidate has ended by itself or has been ended for its memory.
 """
 
-# ruff: noqa: PTH106, PTH108, PTH110, PTH112, PTH114, PTH118, PTH123, PTH208
+# ruff: noqa: PTH119, PTH106, PTH108, PTH110, PTH112, PTH114, PTH118, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 MESSAGE_BYTES = 1 << 18
+LIBRARIES = 512
+"""So many file names of mapped code are told at most."""
 NAMES = 32
 """Names of processes and files are listed up to here; counts are exact."""
 
@@ -143,6 +145,20 @@ def resident_bytes(pid: int) -> int:
         return int(_read(f"/proc/{pid}/statm").split()[1]) * resource.getpagesize()
     except (FileNotFoundError, ProcessLookupError):
         return 0
+
+
+def mapped_libraries(pid: int) -> list[str] | None:
+    """File names of the code that a process has mapped; ``None`` where the system does not tell.
+
+    Files without a name in the file system (sealed copies in memory) do not count.
+    """
+    try:
+        lines = _read(f"/proc/{pid}/maps").decode(errors="replace").splitlines()
+    except OSError:
+        return None
+    fields = [line.split(maxsplit=5) for line in lines]
+    paths = {found[5] for found in fields if len(found) == 6 and "x" in found[1] and found[5].startswith("/")}
+    return sorted(os.path.basename(path) for path in paths if not path.startswith("/memfd:"))[:LIBRARIES]
 
 
 def _living(pids: list[int]) -> list[str]:
@@ -417,6 +433,7 @@ class Supervisor:
             "processes": others[:NAMES],
             "process_count": len(others),
             "memory_bytes": self._memory_bytes(tree=True),
+            "libraries": mapped_libraries(pid) if pid else [],
         }
 
     def _memory_bytes(self, *, tree: bool) -> int:

@@ -135,8 +135,10 @@ def look(ratios: Sequence[float]) -> tuple[Interval, Decision | None]:
     return interval, None
 
 
-def warm_up(side: Side, clock_s: Callable[[], float] = time.monotonic) -> float:
+def warm_up(side: Side, clock_s: Callable[[], float] = time.monotonic, *, warmed: bool = False) -> float:
     """Call a side until its times settle, at most for ``WARM_LIMIT_S``; the least time of the last round, in ms.
+
+    A side that was ``warmed`` before gets one round.
 
     Settled: a round is no faster than the one before it by more than ``WARM_SETTLED``. A fixed number of calls would
     leave what still grows faster (page tables, thread pools, clock rates) to the timed ones.
@@ -145,7 +147,7 @@ def warm_up(side: Side, clock_s: Callable[[], float] = time.monotonic) -> float:
     last_ms = math.inf
     while True:
         found_ms = min(side.time(0).elapsed_ms, side.time(1).elapsed_ms)
-        if found_ms >= (1 - WARM_SETTLED) * last_ms or clock_s() - begun_s > WARM_LIMIT_S:
+        if warmed or found_ms >= (1 - WARM_SETTLED) * last_ms or clock_s() - begun_s > WARM_LIMIT_S:
             return found_ms
         last_ms = found_ms
 

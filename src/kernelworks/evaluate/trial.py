@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kernelworks.evaluate.bench import Bench
-from kernelworks.evaluate.checks import check_answers, check_company
+from kernelworks.evaluate.checks import check_answers, check_company, check_libraries
 from kernelworks.evaluate.duel import Duel, RivalFailedError, Tied, combine, rival_faults
 from kernelworks.evaluate.endings import EndedEvaluation
 from kernelworks.evaluate.lease import LeaseHeldError, device_lease
@@ -16,6 +16,7 @@ from kernelworks.evaluate.load import BusyError, Load, LoadWatch, Quiet
 from kernelworks.evaluate.opponent import Opponent
 from kernelworks.evaluate.process import Candidate
 from kernelworks.evaluate.remarks import load_findings
+from kernelworks.kernel.model import Contract
 from kernelworks.kernel.verdict import Comparison, Decision, Finding, Status
 from kernelworks.targets.base import Artefact
 from kernelworks.targets.gate import process_gate
@@ -179,6 +180,8 @@ class TimedPart:
                 comparisons += duel.against_baseline(name)
             tied = Tied.directly(comparisons, bench)
         check_company(candidate, bench.settings.threads, "after the timed calls")
+        if self._artefact.contract is Contract.FUNCTION:
+            check_libraries(candidate, "while it was timed")
         doubt = duel.doubts[0] if duel.doubts else self._below_floor(comparisons)
         void = duel.voids[0] if duel.voids else None
         return Trial(tied, doubt, void, tuple(duel.notes), duel.host_ms)
