@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from pathlib import Path
 
@@ -57,6 +58,12 @@ def test_override_reaches_derived_constants(tmp_path: Path) -> None:
     assert (module.N, module.half, module.shape, module.M, module.fixed) == (10, 5, (10, 2), 4, (1, 2))
     untouched = execute(path, tree)
     assert (untouched.N, untouched.half) == (4096, 2048)
+
+
+def test_a_path_that_is_no_text_can_be_executed(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.py")  # what an accent in another encoding becomes
+    path.write_text("N = 4\n")
+    assert execute(path, parse(path)).N == 4
 
 
 def test_override_keeps_lines() -> None:

@@ -141,7 +141,7 @@ def execute(path: Path, tree: ast.Module, values: Mapping[str, Constant] | None 
         TaskError: the file raised anything, with its line.
     """
     values = values or {}
-    suffix = hashlib.sha256(f"{path.resolve()}{sorted(values.items())}".encode()).hexdigest()[:12]
+    suffix = hashlib.sha256(f"{path.resolve()}{sorted(values.items())}".encode(errors="surrogateescape")).hexdigest()[:12]
     name = f"_kernelworks_task_{suffix}"
     module = ModuleType(name)
     module.__file__ = str(path)
@@ -186,7 +186,7 @@ def one_sentence(error: BaseException) -> str:
 def digest(text: str, overrides: Mapping[str, str]) -> str:
     """SHA-256 over a task's text, its overrides and the version of this package."""
     parts = [kernelworks.__version__, text, *(f"{name}={value}" for name, value in sorted(overrides.items()))]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()
 
 
 def is_int(value: object) -> TypeGuard[int]:
