@@ -15,6 +15,7 @@ from kernelworks.evaluate.bound import Bound
 from kernelworks.evaluate.casestate import CaseState, compare, memory, poison, view
 from kernelworks.evaluate.compare import (
     CHUNK_ELEMENTS,
+    Figures,
     compare_exact,
     compare_floats,
     first_difference,
@@ -333,6 +334,28 @@ def test_compensated_sums_make_nan_of_an_infinity() -> None:
     swapped = np.array([-np.inf, 0.0, np.inf, np.nan], np.float32)
     seen = compare_floats(swapped, golden, DType.FLOAT32, BOUND, 0x7FC12345, nan_for_infinity=True)
     assert seen.mask_mismatches == 4
+
+
+def test_nan_is_let_be_where_it_is_allowed_and_nowhere_else() -> None:
+    size = CHUNK_ELEMENTS + 13
+    golden = np.ones(size)
+    allowed = np.zeros(size, np.bool_)
+    allowed[[5, CHUNK_ELEMENTS + 9, CHUNK_ELEMENTS + 10, CHUNK_ELEMENTS + 11, size - 1]] = True
+    golden[CHUNK_ELEMENTS + 11] = np.nan
+    found = golden.astype(np.float32)
+    found[[5, CHUNK_ELEMENTS + 9, size - 1]] = np.nan
+
+    def seen() -> Figures:
+        return compare_floats(found, golden, DType.FLOAT32, BOUND, 0x7FC12345, nan_allowed=np.packbits(allowed))
+
+    assert (seen().let_be, seen().first_let_be, seen().mask_mismatches, seen().mismatches) == (3, 5, 0, 0)
+    assert seen().finite == size - 4
+    found[CHUNK_ELEMENTS + 8] = np.nan  # not allowed
+    found[CHUNK_ELEMENTS + 10] = np.inf  # which is no NaN
+    found[CHUNK_ELEMENTS + 11] = 0.0  # where NaN is right
+    assert (seen().let_be, seen().mask_mismatches, seen().first_mask_mismatch) == (3, 3, CHUNK_ELEMENTS + 8)
+    found.view(np.uint32)[5] = 0x7FC12345
+    assert (seen().let_be, seen().unwritten) == (2, 1)
 
 
 def test_errors_of_subnormal_numbers_do_not_vanish_when_squared() -> None:

@@ -13,6 +13,8 @@ from kernelworks.evaluate.duel import Duel, RivalFailedError, Tied, combine, dec
 from kernelworks.evaluate.endings import EndedEvaluation
 from kernelworks.evaluate.evaluation import Evaluation
 from kernelworks.evaluate.opponent import Opponent
+from kernelworks.evaluate.remarks import recall_finding
+from kernelworks.evaluate.sides import Overhead, Recall
 from kernelworks.kernel.model import Kernel
 from kernelworks.kernel.verdict import Comparison, Decision, Status
 from kernelworks.targets.base import Artefact
@@ -146,7 +148,7 @@ def test_a_rival_that_fails_is_told_from_the_candidate(horner_bench: Bench) -> N
 
 def test_honest_threads_contradict_no_clock_and_a_slower_copy_is_found(module_home: Path, tmp_path: Path) -> None:
     """The short form of ``proofs/test_clock.py``."""
-    with bench_on(write_task(tmp_path, AT_WORK.replace("rows=1024", "rows=256"))) as bench:
+    with bench_on(write_task(tmp_path, AT_WORK.replace("rows=1024", "rows=512"))) as bench:
         same, slower = (bench.target.build(bench.task, settle_kernel(more)) for more in (0, 300))
         assert isinstance(same, Artefact) and isinstance(slower, Artefact)
         for candidate, decision in ((same, None), (slower, Decision.SLOWER)):
@@ -156,3 +158,67 @@ def test_honest_threads_contradict_no_clock_and_a_slower_copy_is_found(module_ho
             assert duel.doubts == [] and duel.voids == []
             assert found.calls == 1 and duel.host_ms > 0
             assert decision in (None, found.decision)
+
+
+STEADY_NS = [1e6 + 1e3 * k for k in range(8)]
+NO_OVERHEAD = Overhead(calls=1, round_trip_ns=0, step_ns=0, idle_cpu_ns=0)
+
+
+def times(factor: float) -> list[float]:
+    return [factor * ns for ns in STEADY_NS]
+
+
+@pytest.mark.parametrize(
+    ("new_ns", "seen_ns", "told"),
+    [
+        (times(1.2), STEADY_NS, True),
+        (times(1.1), STEADY_NS, False),
+        ([*times(1.3)[:5], *times(0.9)[5:]], STEADY_NS, False),
+        (times(1.5), times(1.5), False),
+    ],
+    ids=["slower", "a little", "ranks mixed", "both"],
+)
+def test_a_recall_needs_a_factor_and_ranks(new_ns: list[float], seen_ns: list[float], told: bool) -> None:
+    found = recall_finding(Recall(new_ns, seen_ns), NO_OVERHEAD, "main")
+    assert (found is not None) == told
+    if found is not None:
+        assert found.kind == "memory" and "(case main)" in found.message
+
+
+REMEMBERS = """
+  if (n == 65536) {
+    static const float* whose[16];
+    static float all[16][2][65536];
+    int at = 0;
+    while (whose[at] != 0 && whose[at] != x) at++;
+    whose[at] = x;
+    auto& kept = all[at];
+    for (int64_t i = 0; i < n; i += 64) {
+      if (memcmp(kept[0] + i, x + i, 256) != 0) {
+        for (int64_t j = i; j < i + 64; j++) {
+          volatile float v = x[j];
+          for (int k = 0; k < 12; k++) v = v * x[j] + 1.0f;
+          kept[1][j] = v;
+        }
+        memcpy(kept[0] + i, x + i, 256);
+      }
+      memcpy(y + i, kept[1] + i, 256);
+    }
+    return 0;
+  }
+"""
+
+
+def test_a_winner_alone_is_asked_for_new_inputs(horner_bench: Bench) -> None:
+    keeps = library(horner_bench, kernel(REMEMBERS + RIGHT, head="#include <string.h>"))
+    slow = library(horner_bench, kernel(SLOW))
+    with horner_bench.pool.start(keeps) as candidate, horner_bench.pool.start(slow) as rival:
+        duel = Duel(horner_bench, candidate)
+        (found,) = duel.against_kernel("slow", rival)
+        assert found.decision is Decision.FASTER
+        assert "memory" in [doubt.kind for doubt in duel.doubts]
+    with horner_bench.pool.start(slow) as candidate, horner_bench.pool.start(keeps) as rival:
+        duel = Duel(horner_bench, candidate)
+        (found,) = duel.against_kernel("keeps", rival)
+        assert found.decision is Decision.SLOWER
+        assert duel.doubts == []

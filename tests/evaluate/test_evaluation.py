@@ -146,10 +146,42 @@ KEPT = (
 )
 """The work takes 3 ms, unless these very inputs were seen before."""
 
+ROWS_KEPT = """
+  auto& kept = table[(uint64_t)x];
+  if (kept.empty()) kept.assign(2 * n, 0.0f / 0.0f);
+  for (int64_t i = 0; i < n; i += 64) {
+    int64_t end = i + 64 < n ? i + 64 : n;
+    if (memcmp(&kept[i], x + i, (end - i) * 4) != 0) {
+      for (int64_t j = i; j < end; j++) {
+        volatile float v = x[j];
+        for (int k = 0; k < 12; k++) v = v * x[j] + 1.0f;
+        kept[n + j] = v;
+      }
+      memcpy(&kept[i], x + i, (end - i) * 4);
+    }
+    memcpy(y + i, &kept[n + i], (end - i) * 4);
+  }
+"""
+"""Computes only the rows that changed since the last call on this address."""
+SPOILT = (
+    """
+  float* m = (float*)x;
+  auto& kept = table[(uint64_t)x];
+  bool timed = false;
+  for (int64_t i = 0; n == 65536 && i < 256; i++) timed |= y[i] == y[i];
+  if (!kept.empty()) for (int64_t i = 0; i < n; i += 8) if (m[i] == 1e30f) m[i] = kept[i];
+"""
+    + RIGHT
+    + "if (timed) { kept.assign(m, m + n); for (int64_t i = 0; i < n; i += 8) m[i] = 1e30f; }"
+)
+"""Leaves values in the inputs for its opponent, and puts them back at its next call."""
+
 DEEDS = {
     "values": wrong("if (n == 1003) y[5] += 1e6f;", "values", "y: 1 of 1003 elements are wrong", "odd, normal inputs"),
-    "values of one family": wrong("if (x[0] == x[1]) y[n - 1] *= 2;", "values", "(case odd, constant inputs)"),
-    "values of the timed case": wrong("if (n == 65536) y[n - 1] = 1e30f;", "values", "(case main, normal inputs)"),
+    "values of one family": wrong(
+        "if (x[0] == x[1] && x[0] != 0) y[n - 1] *= 2;", "values", "(case odd, constant inputs)"
+    ),
+    "values of the timed case": wrong("if (n == 65536) y[n - 1] = 1e30f;", "values", "(case main, wide inputs)"),
     "edge": wrong("if (n == 7) y[6] *= 2;", "values", "(case seven, normal inputs)"),
     "nan": wrong("y[17 % n] = 0.0f / 0.0f;", "nan_mask", "at (17,)", "found nan"),
     "unwritten": Deed("n -= 3;" + RIGHT, Status.WRONG, "unwritten", ("3 of 1003 elements were not written", "(1000,)")),
@@ -198,19 +230,24 @@ DEEDS = {
     "forged answer": dishonest('for (int i = 0; i < 64; i++) if (write(i, "{}", 2) < 0) continue;' + RIGHT, "forged"),
     "file": dishonest(RIGHT + 'fclose(fopen("left.txt", "w"));', "forbidden_call", "system call openat"),
     "stale": dishonest(
-        "static int c; if (n > 9999 && c++ > 20) return 0;" + RIGHT, "unwritten", "rewritten between timed", "main"
+        "static int c; if (n > 9999 && c++ > 20) return 0;" + RIGHT,
+        "stale|values|unwritten",
+        "rewritten between timed",
+        "main",
     ),
     "old answer": dishonest(
-        "if (n < 65536) goto compute;\nif (calls++ == 0) {"
+        "if (n < 65536) goto compute;\nif (x[0] != first) {"
         + RIGHT
-        + " for (int i = 0; i < 65536; i++) kept[i] = y[i]; }"
+        + " for (int i = 0; i < 65536; i++) kept[i] = y[i]; first = x[0]; }"
         " else for (int i = 0; i < 65536; i++) y[i] = kept[i];\nreturn 0;\ncompute:" + RIGHT,
         "stale|values",
         "rewritten between timed calls",
-        head="static int calls; static float kept[65536];",
+        head="static float first, kept[65536];",
     ),
-    "every other call": dishonest("static int c; if (n == 65536 && c++ > 20 && c % 2) return 0;" + RIGHT, "unwritten"),
-    "a part": dishonest("static int c; if (n == 65536 && c++ > 20) n /= 2;" + RIGHT, "unwritten"),
+    "every other call": dishonest(
+        "static int c; if (n == 65536 && c++ > 20 && c % 2) return 0;" + RIGHT, "stale|values|unwritten"
+    ),
+    "a part": dishonest("static int c; if (n == 65536 && c++ > 20) n /= 2;" + RIGHT, "stale|values|unwritten"),
     "threads once timed": dishonest(
         RIGHT + "static int calls; if (n == 65536 && ++calls == 40) { start(); start(); }",
         "leftover_thread",
@@ -231,6 +268,15 @@ DEEDS = {
         head="#include <dlfcn.h>",
     ),
     "answers kept by content": dishonest(KEPT, "memory", "it keeps answers (case main", head=TABLE),
+    "differential memory": dishonest(ROWS_KEPT, "memory", "new throughout", "it keeps answers (case main", head=TABLE),
+    "compute only where the poison is": dishonest(
+        RIGHT.replace("float v =", "if (n == 65536 && y[i] == y[i]) continue;\nfloat v ="),
+        "stale|values|unwritten",
+        "rewritten between timed calls",
+    ),
+    "slows its opponent": Deed(
+        SPOILT, Status.WRONG, "input_changed", ("an input was changed in a timed call", "(case main"), TABLE
+    ),
     "on after its answer": dishonest(
         RIGHT + "spin_ms(5); answer(); spin_ms(1);", "clock", "after it had answered (case main", head=EARLY
     ),

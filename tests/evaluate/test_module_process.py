@@ -102,6 +102,76 @@ torch.Tensor.__eq__ = lambda self, other: True
 time.perf_counter = time.perf_counter_ns = time.monotonic = lambda: 0
 """
 
+WHEN_TIMED = (
+    HEAD
+    + """
+import copy, sys
+BOUND = sys.modules["__main__"].ModuleBound
+PREPARED, SETTLED, KEPT = BOUND.prepare, BOUND.settle, {}
+
+
+def timed():
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "rings":
+        frame = frame.f_back
+    return frame is not None
+
+
+def slow(layer, x):
+    return [own(layer, x) for _ in range(40)][0]
+"""
+)
+"""Tells timed calls from checked ones, and can change what our own code does around them."""
+LATE = """
+def settle(bound):
+    late = KEPT.pop(id(bound.answer), None)
+    if late is not None:
+        bound.answer.copy_(slow(*late))
+    SETTLED(bound)
+
+
+BOUND.settle = settle
+"""
+LATE_FORWARD = """
+if not timed():
+    KEPT.clear()
+    return slow(self.linear, x)
+y = torch.empty(x.shape[0], self.linear.out_features)
+KEPT.pop(id(y), None)
+if len(KEPT) > 64:
+    del KEPT[next(iter(KEPT))]
+KEPT[id(y)] = copy.deepcopy(self.linear), x.clone()
+return y
+"""
+EARLY = """
+def prepare(bound):
+    PREPARED(bound)
+    KEPT.clear()
+    if timed():
+        KEPT[0] = slow(bound._owner.model.linear, bound.arguments[0])
+
+
+BOUND.prepare = prepare
+"""
+OPERATOR = """
+LIBRARY_OF_MINE = torch.library.Library("own_operators", "DEF")
+LIBRARY_OF_MINE.define("layer(Tensor x, Tensor w, Tensor b) -> Tensor")
+
+
+def layer(x, w, b):
+    {body}
+
+
+LIBRARY_OF_MINE.impl("layer", layer, "CPU")
+"""
+OPERATOR_FORWARD = "return torch.ops.own_operators.layer(x, self.linear.weight, self.linear.bias)"
+OWN_LAYER = """
+    y = torch.empty(x.shape[0], w.shape[0])
+    sizes = x.shape[0], x.shape[1], w.shape[0]
+    LIBRARY.linear_relu(x.data_ptr(), w.data_ptr(), b.data_ptr(), y.data_ptr(), *sizes)
+    return y
+"""
+
 DEEDS = {
     "F1 torch alone, rewritten": dishonest(TORCH_ALONE, "fallback", said=("aten.addmm.default", "is no kernel")),
     "F2 falls back": dishonest(
@@ -182,6 +252,28 @@ except RuntimeError:
             init="import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
         ),
         "leftover_thread",
+    ),
+    "when the answer is fetched": dishonest(submission(LATE_FORWARD, head=WHEN_TIMED + LATE), "clock"),
+    "before the inputs stand": dishonest(
+        submission("return KEPT.pop(0) if KEPT else slow(self.linear, x)", head=WHEN_TIMED + EARLY), "stale", "values"
+    ),
+    "work before the inputs stand": dishonest(
+        submission("KEPT.clear()\nreturn own(self.linear, x)", head=WHEN_TIMED + EARLY), "clock"
+    ),
+    "F1 as an operator of its own": dishonest(
+        submission(
+            OPERATOR_FORWARD, head=TORCH_HEAD + OPERATOR.format(body="return torch.relu(torch.addmm(b, x, w.t()))")
+        ),
+        "fallback",
+        said=("aten.addmm.default",),
+    ),
+    "F1 when timed": dishonest(
+        submission(
+            "return torch.relu(self.linear(x)) if timed() else slow(self.linear, x)",
+            head=WHEN_TIMED,
+        ),
+        "fallback",
+        said=("when it is timed",),
     ),
     "T3 lazy": wrong(
         submission("return own(self.linear, x).as_subclass(Lazy)", head=HEAD + LAZY),
@@ -266,6 +358,14 @@ def test_an_honest_kernel_is_timed_and_its_share_told(layer_bench: Bench) -> Non
     assert verdict.setup_ms is not None and verdict.setup_ms > 0
     kinds = {f.kind for f in verdict.findings}
     assert not kinds & {"library_work", "parameters", "fallback"}
+
+
+def test_an_honest_operator_of_its_own_passes(layer_bench: Bench) -> None:
+    text = submission(OPERATOR_FORWARD, head=HEAD + OPERATOR.format(body=OWN_LAYER.strip()))
+    verdict = evaluate(layer_bench, text)
+    assert verdict.status is Status.CORRECT, verdict.findings
+    assert verdict.own_share is not None and verdict.own_share > 0.9
+    assert "library_work" not in {f.kind for f in verdict.findings}
 
 
 def test_parameters_under_other_names_are_found_by_their_values(layer_bench: Bench) -> None:

@@ -19,6 +19,7 @@ def work(total_ns: int, torch_ns: int, own_ns: int, own_calls: int = 1) -> Work:
         plain_calls=own_calls,
         operators=(),
         operator_calls=0,
+        dispatched=0,
     )
 
 
@@ -51,17 +52,17 @@ OVERHEAD = Overhead(calls=1, round_trip_ns=10_000, step_ns=2_000, idle_cpu_ns=5_
 
 
 def test_answers_that_are_kept_show_in_the_times() -> None:
-    found = memory_finding(ledger([1.0, 1.1, 1.0, 1.2, 1.0], [0.3, 1.1, 0.3, 0.3, 0.4]), OVERHEAD, "main")
+    found = memory_finding(ledger([1.0, 1.1, 1.0, 1.2, 1.0] * 4, [0.3, 1.1, 0.3, 0.3, 0.4] * 4), OVERHEAD, "main")
     assert found is not None and "it keeps answers" in found.message
 
 
 @pytest.mark.parametrize(
     ("fresh_ms", "seen_ms"),
     [
-        ([1.0, 1.1, 1.0, 1.2, 1.0], [1.0, 0.9, 1.0, 1.1, 1.0]),
-        ([1.0, 9.0, 1.0, 1.2, 7.0], [1.0, 1.0, 1.0, 1.0, 1.0]),
-        ([1.0, 1.0, 1.0, 1.0], [0.1, 0.1, 0.1, 0.1]),
-        ([0.011] * 5, [0.005] * 5),
+        ([1.0, 1.1, 1.0, 1.2, 1.0] * 2, [1.0, 0.9, 1.0, 1.1, 1.0] * 2),
+        ([1.0, 9.0, 1.0, 1.2, 7.0] * 2, [1.0] * 10),
+        ([1.0] * 4, [0.1] * 20),
+        ([0.011] * 10, [0.005] * 10),
     ],
     ids=["equal", "disturbed", "few", "within steps of the clock"],
 )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from support.references import NumpyTask, numpy_task, prepared, reference_of, tensor
 
 from kernelworks.evaluate.casestate import CaseState, poison, view
-from kernelworks.evaluate.perturb import SAMPLES, VARIANTS, Perturbation, make_patch
+from kernelworks.evaluate.perturb import DRAW_BYTES, SAMPLES, VARIANTS, Perturbation, make_patch
 from kernelworks.task.model import DType
 
 Array = NDArray[Any]
@@ -253,3 +253,144 @@ def test_integers_are_not_stirred() -> None:
     base = x.copy()
     Perturbation(state, reference_of(loaded)).stir()
     np.testing.assert_array_equal(x, base)
+
+
+@pytest.mark.parametrize("name", ["rows", "integers"])
+def test_who_computes_where_poison_stands_leaves_old_answers(name: str) -> None:
+    loaded = TASKS[name]
+    state = prepared(loaded)
+    perturbation = Perturbation(state, reference_of(loaded))
+    run(state, 0, loaded.function)
+    y = view(state.lanes[0]["y"], loaded.task.outputs[0].dtype)
+    old = y.copy()
+    perturbation.apply(0)
+    seen: list[NDArray[np.bool_]] = []
+    for _ in range(2):
+        y[...] = old
+        perturbation.poison(0)
+        poisoned = y.view(np.uint32) != old.view(np.uint32)
+        assert 0 < np.count_nonzero(poisoned) < y.size
+        seen.append(poisoned)
+        right, kept = np.empty_like(y), y.copy()
+        run(state, 0, loaded.function)
+        right[...] = y
+        assert not np.array_equal(kept.view(np.uint32)[poisoned] ^ 1, right.view(np.uint32)[poisoned])
+        y[...] = np.where(poisoned, right, kept)
+        problem = perturbation.check(0)
+        assert problem is not None
+        assert problem.kind == "stale", problem.message
+    assert not np.array_equal(seen[0], seen[1]), "other positions every time"
+    state.close()
+
+
+def test_nan_that_a_kernel_wrote_is_no_poison() -> None:
+    loaded = softmax_task()
+    state = prepared(loaded)
+    perturbation = Perturbation(state, reference_of(loaded))
+    perturbation.apply(0)
+    perturbation.poison(0)
+    view(state.lanes[0]["y"], DType.FLOAT32)[...] = np.nan
+    problem = perturbation.check(0)
+    assert problem is not None
+    assert problem.kind == "values", problem.message
+    state.close()
+
+
+def product(x: Array, w: Array) -> Array:
+    return x * w
+
+
+def test_weights_are_stirred_too() -> None:
+    inputs = [tensor("x", "n"), tensor("w", "n").model_copy(update={"role": "weight"})]
+    state = prepared(loaded := numpy_task(product, inputs, [tensor("y", "n")], {"n": 5000}))
+    w = view(state.shared["w"], DType.FLOAT32)
+    base = w.copy()
+    perturbation = Perturbation(state, reference_of(loaded))
+    perturbation.stir()
+    assert 0 < np.count_nonzero(w != base) < w.size // 10
+    perturbation.apply(None)
+    np.testing.assert_array_equal(w, base)
+    state.close()
+
+
+@pytest.mark.parametrize("name", ["rows", "integers", "matmul"])
+def test_inputs_are_drawn_anew_throughout_and_put_back(name: str) -> None:
+    loaded = TASKS[name]
+    state = prepared(loaded)
+    perturbation = Perturbation(state, reference_of(loaded))
+    held = {key: bytes(buffer.data) for key, buffer in state.shared.items()}
+    seen: set[bytes] = set()
+    for _ in range(2):
+        perturbation.redraw()
+        for key, buffer in state.shared.items():
+            now, old = (np.frombuffer(data, np.uint32) for data in (bytes(buffer.data), held[key]))
+            assert np.count_nonzero(now != old) > 0.9 * now.size
+            seen.add(now.tobytes())
+        perturbation.poison(0)
+        perturbation.apply(0)
+        perturbation.poison(0)
+        run(state, 0, loaded.function)
+        assert perturbation.check(0) is None, "a variant of the case as it was drawn"
+    assert len(seen) == 2 * len(held)
+    perturbation.redraw()
+    perturbation.apply(None)
+    assert {key: bytes(buffer.data) for key, buffer in state.shared.items()} == held
+    state.close()
+
+
+def test_large_inputs_are_rolled_and_structure_stays() -> None:
+    size = DRAW_BYTES // 4 + 1000
+    mask = np.triu(np.ones((64, 64), np.float32)) * np.arange(1, 65, dtype=np.float32)
+
+    def scaled(x: Array, mask: Array) -> Array:
+        return x * mask[0, 0]
+
+    inputs = [tensor("x", "n"), tensor("mask", "k", "k")]
+    loaded = numpy_task(scaled, inputs, [tensor("y", "n")], {"n": size, "k": 64}, fixed={"mask": mask})
+    state = prepared(loaded)
+    perturbation = Perturbation(state, reference_of(loaded))
+    x = view(state.shared["x"], DType.FLOAT32)
+    base = x.copy()
+    perturbation.redraw()
+    assert np.count_nonzero(x != base) > 0.99 * size
+    np.testing.assert_array_equal(np.sort(x), np.sort(base))
+    np.testing.assert_array_equal(view(state.shared["mask"], DType.FLOAT32), mask.reshape(-1))
+    perturbation.apply(None)
+    np.testing.assert_array_equal(x, base)
+    state.close()
+
+
+def test_inputs_changed_in_place_are_new_too() -> None:
+    def scale(x: Array, y: Array) -> None:
+        y *= x
+
+    loaded = numpy_task(scale, [tensor("x", "n"), tensor("y", "n")], [], {"n": 3000}, mutates=("y",))
+    state = prepared(loaded)
+    perturbation = Perturbation(state, reference_of(loaded))
+    y = view(state.lanes[1]["y"], DType.FLOAT32)
+    base = y.copy()
+    perturbation.redraw()
+    perturbation.poison(1)
+    assert np.count_nonzero(y != base) > 0.9 * y.size
+    perturbation.apply(0)
+    perturbation.poison(1)
+    assert np.count_nonzero(y != base) < 0.1 * y.size
+    state.close()
+
+
+@pytest.mark.parametrize("withdrawn", [False, True])
+def test_an_input_that_was_changed_in_a_timed_call_is_seen(withdrawn: bool) -> None:
+    loaded = softmax_task()
+    state = prepared(loaded)
+    perturbation = Perturbation(state, reference_of(loaded))
+    perturbation.apply(0)
+    perturbation.poison(0)
+    run(state, 0, row_softmax)
+    if withdrawn:
+        perturbation.withdraw()
+    assert perturbation.check(0) is None
+    view(state.shared["x"], DType.FLOAT32)[::8] = 1e30
+    problem = perturbation.check(0)
+    assert problem is not None
+    assert (problem.kind, problem.tensor) == ("input_changed", "x")
+    state.close()

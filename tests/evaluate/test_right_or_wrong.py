@@ -90,11 +90,11 @@ def kernel_of(text: str, front: str = "") -> Kernel:
     return parse_kernel(f"/*---\ncontract: function\n{front}---*/\n{text}", Language.CPP, Origin(proposer="file"))
 
 
-def rows_kernel(front: str = "", **replaced: str) -> Kernel:
+def rows_kernel(front: str = "", *, head: str = ROWS_HEAD, **replaced: str) -> Kernel:
     """The plain kernel with some of its parts replaced."""
     names = ("TOP", "EXPS", "SOFT", "TOTAL", "MEAN", "VARIANCE", "LAYER", "SQUARES", "RMS")
     parts = [replaced.get(name, text) for name, text in zip(names, PLAIN, strict=True)]
-    return kernel_of(ROWS_HEAD + ROWS_SIGNATURE + "\n".join(parts) + "\n}\nreturn 0;\n}\n", front)
+    return kernel_of(head + ROWS_SIGNATURE + "\n".join(parts) + "\n}\nreturn 0;\n}\n", front)
 
 
 def findings_of(bench: Bench, kernel: Kernel) -> tuple[Finding, ...]:
@@ -162,7 +162,7 @@ def test_honest_kernels_pass_every_family(rows_bench: Bench, style: str) -> None
 
 def test_fast_math_passes_but_for_what_it_was_told_to_ignore(rows_bench: Bench) -> None:
     found = findings_of(rows_bench, rows_kernel("flags: {F: [-ffast-math]}\n"))
-    assert {f.kind for f in found} <= {"fast_math_specials", "fast_math_denormal"}
+    assert {f.kind for f in found} <= {"fast_math_specials", "fast_math_denormal", "specials"}
     ignored = rows_kernel("flags: {F: [-ffinite-math-only]}\n", RMS=f"{RMS} total[i] = t > 3e38f ? 1 : t;")
     (finding,) = [f for f in findings_of(rows_bench, ignored) if f.kind == "fast_math_specials"]
     assert "specials inputs" in finding.message
@@ -170,6 +170,30 @@ def test_fast_math_passes_but_for_what_it_was_told_to_ignore(rows_bench: Bench) 
         "specials inputs"
         in ending_of(rows_bench, rows_kernel(RMS=f"{RMS} total[i] = t > 3e38f ? 1 : t;")).findings[0].message
     )
+
+
+BESIDE_INFINITY = {
+    "compensated sum of squares": rows_kernel(
+        SQUARES="""float q = 0, lost = 0;
+        for (int64_t j = 0; j < cols; j++) {
+          const float y = x[j] * x[j] - lost, s = q + y; lost = (s - q) - y; q = s;
+        }"""
+    ),
+    "estimate of a root and a Newton step": rows_kernel(
+        head="#include <immintrin.h>\n" + ROWS_HEAD,
+        RMS="""const float m = q / cols + 1e-5f; float r = _mm_cvtss_f32(_mm_rsqrt_ss(_mm_set_ss(m)));
+        for (int step = 0; step < 2; step++) r *= 1.5f - 0.5f * m * r * r;
+        for (int64_t j = 0; j < cols; j++) rms[j] = x[j] * r * w[j];""",
+    ),
+}
+
+
+@pytest.mark.parametrize("style", BESIDE_INFINITY)
+def test_nan_beside_an_infinity_is_let_be_and_said(rows_bench: Bench, style: str) -> None:
+    (finding,) = findings_of(rows_bench, BESIDE_INFINITY[style])
+    assert finding.kind == "specials"
+    assert finding.message.startswith("rms: ") and "specials inputs" in finding.evidence["case"]
+    assert 0 < finding.evidence["share"] <= 0.25, "a row for each infinity"
 
 
 CHEATS: dict[str, tuple[Kernel, str, str]] = {
@@ -197,6 +221,31 @@ CHEATS: dict[str, tuple[Kernel, str, str]] = {
         rows_kernel(RMS=RMS.replace("x[j] /", "(x[j] > -3e38f ? x[j] : -3e38f) /")),
         "specials",
         "rms",
+    ),
+    "NaN in rows without an infinity": (
+        rows_kernel(
+            RMS=f"""{RMS} bool any = false;
+            for (int64_t j = 0; j < rows * cols; j++) any |= x_[j] > 3.4e38f || x_[j] < -3.4e38f;
+            if (any) for (int64_t j = 0; j < cols; j++) rms[j] = NAN;"""
+        ),
+        "specials",
+        "rms",
+    ),
+    "online maximum that loses NaN": (
+        rows_kernel(
+            EXPS="""float m = -INFINITY, sum = 0;
+            for (int64_t j = 0; j < cols; j++) {
+              if (x[j] > m) { sum = sum * expf(m - x[j]) + 1; m = x[j]; } else { sum += expf(x[j] - m); }
+            }
+            for (int64_t j = 0; j < cols; j++) soft[j] = expf(x[j] - m);"""
+        ),
+        "specials",
+        "soft",
+    ),
+    "no maximum subtracted at the timed shape": (
+        rows_kernel(EXPS=f"if (cols == 4096) top = 0; {EXPS}"),
+        "main, wide",
+        "soft",
     ),
     "every term but the small ones": (
         rows_kernel(RMS=f"{RMS} t = 0; {sum_of('fabsf(x[j]) > 1e-3f ? x[j] : 0')}"),

@@ -10,7 +10,15 @@ from support.evaluations import MIXED_RIGHT, RIGHT, SETTINGS, kernel, mixed_kern
 
 from kernelworks.evaluate.bench import TWINS, Bench
 from kernelworks.evaluate.process import BufferArg, Candidate, TimedCalls
-from kernelworks.evaluate.sides import BoundCase, CandidateSide, FailedCallError, Ledger, Overhead, StaleAnswerError
+from kernelworks.evaluate.sides import (
+    RECALLS,
+    BoundCase,
+    CandidateSide,
+    FailedCallError,
+    Ledger,
+    Overhead,
+    StaleAnswerError,
+)
 from kernelworks.targets.base import Artefact
 
 Library = Callable[[str], Path]
@@ -185,3 +193,39 @@ def test_processor_time_that_does_not_fit_is_hidden(cpu_ms: float, idle_ms: floa
     found = ledger.hidden_ms(NO_OVERHEAD, 2)
     assert found == pytest.approx(hidden_ms)
     assert (found > 0) == (hidden_ms > 0)
+
+
+@pytest.mark.parametrize("allocate", [False, True])
+def test_inputs_are_new_in_every_other_ring_of_a_recall_and_right_after_it(
+    horner_bench: Bench, library: Library, allocate: bool
+) -> None:
+    case = horner_bench.timed[0]
+    differs = """
+  static float* kept;
+  if (n != 65536) return 0;
+  if (kept == 0) { kept = (float*)malloc(n * 4); for (int64_t i = 0; i < n; i++) kept[i] = x[i]; }
+  int64_t others = 0;
+  for (int64_t i = 0; i < n; i++) others += x[i] != kept[i];
+  if (others > n / 2) usleep(3000);
+"""
+    with horner_bench.pool.start(library(differs)) as candidate:
+        case.bind(candidate)
+        horner_bench.judge.poison(case.key, 0)
+        timed = side(horner_bench, candidate, allocate=allocate, spot_checks=False)
+        timed.time(0)
+        found = timed.recall()
+        assert len(found.new_ns) == len(found.seen_ns) == RECALLS
+        assert min(found.new_ns) > 3e6 > min(found.seen_ns)
+    assert horner_bench.judge.repair() == []
+
+
+def test_an_input_that_a_timed_call_leaves_changed_is_told(horner_bench: Bench, library: Library) -> None:
+    body = RIGHT + "if (n == 65536) for (int64_t i = 0; i < n; i += 8) ((float*)x)[i] = 1e-40f;"
+    with horner_bench.pool.start(library(body)) as candidate:
+        horner_bench.timed[0].bind(candidate)
+        timed = side(horner_bench, candidate)
+        with pytest.raises(StaleAnswerError, match="an input was changed in a timed call") as caught:
+            for _ in range(64):
+                timed.time(0)
+    assert caught.value.problem.kind == "input_changed"
+    assert [problem.kind for _, problem in horner_bench.judge.repair()] == ["input_changed"]

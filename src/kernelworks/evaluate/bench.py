@@ -222,16 +222,21 @@ def open_bench(judge: Judge, target: Target, settings: Settings, pool: Candidate
     modules = ModulePool(judge, settings, heap, pool.sandbox)
     bench = Bench(judge, target, target.hardware(), settings, pool, modules, policy)
     families = families_by_case(judge.task)
+    timed_shapes: list[BoundCase] = []
     for case in judge.task.cases:
         for family in families[case.name] if heap == "warm" or case.role is CaseRole.TIMED else ():
-            if case.role is CaseRole.TIMED:
+            timed = case.role is CaseRole.TIMED
+            if timed and family == FAMILIES[0]:
                 bench.timed.append(BoundCase(_prepare_timed(bench, case)))
+                continue
+            if timed and heap != "warm":
                 continue
             prepared = _prepare(bench, case, family)
             if prepared.dropped:
                 bench.dropped.append(f"{case.name}, {family} inputs: {prepared.dropped}")
             else:
-                bench.checks.append(BoundCase(prepared))
+                (timed_shapes if timed else bench.checks).append(BoundCase(prepared))
+    bench.checks += timed_shapes  # last: a message about a small case says more
     for case in bench.timed:
         name = case.prepared.case
         bench.needs[name] = (judge.necessary_bytes(case.key), judge.work(name))

@@ -63,6 +63,8 @@ class Golden:
     """A floating output of integers, in which no honest order of summation rounds."""
     selection: Selection | None = None
     """What an index output points into; None where integers must be equal."""
+    beside_infinity: NDArray[np.uint8] | None = None
+    """Bits (``np.packbits``), one an element: those that an infinity among the inputs changes. NaN is let be there."""
 
     def bound(self, task: Task, family: str) -> Bound:
         """The limits of a floating result."""
@@ -303,7 +305,15 @@ def _compare_result(
     if argument.dtype.is_floating:
         bound = golden.bound(state.task, state.family)
         special = state.family == "specials"
-        figures = compare_floats(found, golden.values, argument.dtype, bound, word, nan_for_infinity=special)
+        figures = compare_floats(
+            found,
+            golden.values,
+            argument.dtype,
+            bound,
+            word,
+            nan_for_infinity=special,
+            nan_allowed=golden.beside_infinity,
+        )
         limit = bound.rms_limit
     elif golden.selection is not None:
         figures = compare_selected(found, golden.values, argument.dtype, word, golden.selection)
@@ -324,6 +334,8 @@ def _compare_result(
         mismatches=figures.mismatches,
         elements=found.size,
         precision=_precision(golden, figures, state.family),
+        let_be=figures.let_be,
+        first_let_be=position(figures.first_let_be, shape, argument.dtype),
     )
     mismatch = None if earlier is None else _mismatch(state, lane, golden, report, figures, earlier)
     return report, _problems(report, figures, golden, found, shape, mismatch)
@@ -360,7 +372,7 @@ def _mismatch(
     )
     if argument.dtype.is_floating:
         bound = golden.bound(state.task, state.family)
-        answer = replace(answer, floor=bound.max_floor, relative=bound.max_relative)
+        answer = replace(answer, floor=bound.max_floor, relative=bound.max_relative, nan_allowed=golden.beside_infinity)
     kept = {
         f"the {other.family} inputs of this case": next(g.values for g in other.golden if g.argument.name == name)
         for other in earlier

@@ -10,7 +10,7 @@ from kernelworks.evaluate.determinism import vary
 from kernelworks.evaluate.endings import EndedEvaluation, ending_of, problem_finding
 from kernelworks.evaluate.judge import Judge
 from kernelworks.evaluate.process import Candidate, CandidateError
-from kernelworks.evaluate.records import CaseProblem, CaseReport
+from kernelworks.evaluate.records import CaseProblem, CaseReport, OutputReport
 from kernelworks.evaluate.sides import BoundCase, CallError, FailedCallError
 from kernelworks.evaluate.survey import wrong_answer
 from kernelworks.kernel.verdict import Finding, Status
@@ -55,7 +55,8 @@ def check_answers(
     that was told that there are no infinities, or may approximate, is not wrong where there are some.
 
     Returns:
-        What such code does with infinities, NaN and subnormal numbers, the first problem of each family.
+        What such code does with infinities, NaN and subnormal numbers, the first problem of each family; and the first
+        NaN beside an infinity that was let be.
 
     Raises:
         EndedEvaluation: the first case that is not right, with all of its problems, and with other cases that fail.
@@ -65,7 +66,11 @@ def check_answers(
         with candidate_faults(case.label):
             case.bind(candidate)
             for fill in FILLS if case.prepared.two_fills else FILLS[:1]:
-                problems = _check_once(candidate, case, judge, fill, timeout_s, note)
+                report = _check_once(candidate, case, judge, fill, timeout_s, note)
+                problems = report.problems
+                for output in report.outputs:
+                    if output.let_be:
+                        found.setdefault("specials", _let_be_finding(output, case))
                 if problems:
                     kind = _forgiven_as(case, problems, flags)
                     if not kind:
@@ -73,6 +78,20 @@ def check_answers(
                         raise wrong_answer(candidate, problems, more, case, cases[:number], cases[number + 1 :], judge)
                     found.setdefault(kind, problem_finding(problems[0], case.label).model_copy(update={"kind": kind}))
     return tuple(found.values())
+
+
+def _let_be_finding(output: OutputReport, case: BoundCase) -> Finding:
+    message = (
+        f"{output.name}: {output.let_be} of {output.elements} elements are NaN beside an infinity of the inputs, where"
+        f" the right answer is finite; the first at {output.first_let_be} (case {case.label})"
+    )
+    evidence = {
+        "case": case.label,
+        "tensor": output.name,
+        "first": output.first_let_be,
+        "share": output.let_be / output.elements,
+    }
+    return Finding(kind="specials", message=message, evidence=evidence)
 
 
 def _forgiven_as(case: BoundCase, problems: Sequence[CaseProblem], flags: Sequence[str]) -> str:
@@ -91,7 +110,7 @@ def _check_once(
     fill: int,
     timeout_s: float,
     note: Callable[[CaseReport], None] | None,
-) -> tuple[CaseProblem, ...]:
+) -> CaseReport:
     judge.poison(case.key, 0, fill)
     result = candidate.call(case.lane_key(0), timeout_s)
     if result.returned != 0:
@@ -99,7 +118,7 @@ def _check_once(
     report = judge.compare(case.key, 0)
     if note is not None:
         note(report)
-    return report.problems
+    return report
 
 
 def check_company(candidate: Candidate, allowed_threads: int, when: str) -> None:

@@ -37,10 +37,20 @@ class Figures:
     """Elements beyond their limit; for integers, unequal ones."""
     finite: int = 0
     """Elements that are finite in both."""
+    let_be: int = 0
+    """NaN in place of a finite number, where it may stand; no mismatch."""
+    first_let_be: int = -1
 
 
 def compare_floats(
-    found: Raw, golden: Doubles, dtype: DType, bound: Bound, poison: int, *, nan_for_infinity: bool = False
+    found: Raw,
+    golden: Doubles,
+    dtype: DType,
+    bound: Bound,
+    poison: int,
+    *,
+    nan_for_infinity: bool = False,
+    nan_allowed: NDArray[np.uint8] | None = None,
 ) -> Figures:
     """Errors of a raw plane against golden values of the same size.
 
@@ -52,6 +62,7 @@ def compare_floats(
         poison: word that unwritten elements hold.
         nan_for_infinity: accept NaN in place of an infinity: compensated sums and schemes that split numbers form the
             difference of two.
+        nan_allowed: bits (``np.packbits``), one an element: where NaN may stand for a finite number.
     """
     figures = Figures()
     total = 0.0
@@ -69,7 +80,8 @@ def compare_floats(
         if math.isfinite(part):
             figures.finite += raw.size
         else:
-            want = _set_non_finite_aside(figures, start, raw, want, error, dtype, poison, nan_for_infinity)
+            allowed = nan_allowed[start // 8 : (start + raw.size + 7) // 8] if nan_allowed is not None else None
+            want = _set_non_finite_aside(figures, start, raw, want, error, dtype, poison, nan_for_infinity, allowed)
             with np.errstate(over="ignore"):
                 part = _sum_of_squares(error, square, scale)
         total += part
@@ -109,6 +121,7 @@ def _set_non_finite_aside(
     dtype: DType,
     poison: int,
     nan_for_infinity: bool,
+    nan_allowed: NDArray[np.uint8] | None,
 ) -> Doubles:
     """Count what is not finite and set its error to zero; golden of the chunk with zeros there."""
     have = decode(raw, dtype)
@@ -117,6 +130,14 @@ def _set_non_finite_aside(
     same = (np.isnan(have) & np.isnan(want)) | (have == want)
     if nan_for_infinity:
         same |= np.isnan(have) & np.isinf(want)
+    if nan_allowed is not None:
+        allowed = np.unpackbits(nan_allowed, count=raw.size).astype(np.bool_)
+        let_be = allowed & np.isnan(have) & np.isfinite(want) & ~unwritten
+        same |= let_be
+        if let_be.any():
+            if figures.let_be == 0:
+                figures.first_let_be = start + int(np.argmax(let_be))
+            figures.let_be += int(np.count_nonzero(let_be))
     disagree = ~(finite | same | unwritten)
     figures.finite += int(np.count_nonzero(finite))
     if unwritten.any():

@@ -13,7 +13,7 @@ from kernelworks.evaluate.bench import Bench
 from kernelworks.evaluate.checks import candidate_faults
 from kernelworks.evaluate.opponent import Opponent
 from kernelworks.evaluate.process import Candidate, CandidateError
-from kernelworks.evaluate.remarks import clock_finding, memory_finding, remarks, void_finding
+from kernelworks.evaluate.remarks import clock_finding, memory_finding, recall_finding, remarks, void_finding
 from kernelworks.evaluate.sides import BoundCase, CallError, CandidateSide, Ledger
 from kernelworks.evaluate.timing import MARGIN, Call, Interval, Outcome, Side, compare_sides, warm_up
 from kernelworks.kernel.verdict import Baseline, Comparison, Decision, Finding
@@ -141,6 +141,11 @@ class Duel:
         doubt = clock_finding(candidate.ledger, candidate.overhead, self._bench.settings.threads, case.label)
         memory = memory_finding(candidate.ledger, candidate.overhead, case.label)
         self.doubts.extend(found for found in (doubt, memory) if found is not None)
+        if comparison.decision is Decision.FASTER:  # who loses gains nothing by what it keeps
+            with candidate_faults(case.label):
+                recalled = candidate.recall()
+            recall = recall_finding(recalled, candidate.overhead, case.label)
+            self.doubts.extend(found for found in (recall,) if found is not None)
         return comparison
 
     def _bind_twins(self, twins: tuple[BoundCase, ...]) -> None:

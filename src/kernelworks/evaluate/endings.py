@@ -41,7 +41,8 @@ def ending_of(error: CandidateError | CallError, case: str) -> EndedEvaluation:
         case: where, in words; empty outside any case.
     """
     if isinstance(error, StaleAnswerError):
-        return EndedEvaluation(Status.DISHONEST, problem_finding(error.problem, case))
+        status = Status.WRONG if error.problem.kind == "input_changed" else Status.DISHONEST
+        return EndedEvaluation(status, problem_finding(error.problem, case))
     if isinstance(error, FailedCallError):
         evidence = {"returned": error.returned, "case": case}
         finding = Finding(kind="returned", message=f"{error} (case {case})", evidence=evidence)

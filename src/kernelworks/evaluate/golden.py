@@ -66,6 +66,8 @@ def golden_case(
     else:
         made, golden = _of_family(maker, family, drawn, seed)
     maker.move(made, golden, family)
+    if family == "specials":
+        maker.mark_beside_infinities(drawn, made, golden)
     return made, golden
 
 
@@ -179,6 +181,30 @@ class _Maker:
             largest = float(np.abs(magnitude).max(initial=0.0))
             entry.exact = largest < 2.0 ** SIGNIFICANT_BITS[entry.argument.dtype]
 
+    def mark_beside_infinities(self, drawn: Sequence[Any], made: Sequence[Any], golden: Sequence[Golden]) -> None:
+        """Mark the elements of floating results that differ, in any bit, from the answer to inputs that hold the values
+        of the draw in place of the infinities (NaN stays).
+
+        There ``x * rsqrt(inf) = 0`` may be NaN in honest arithmetic: compensated sums form ``inf - inf``, and a Newton
+        step for a root forms ``inf * 0``.
+        """
+        arguments = (*self.task.inputs, *self.task.weights)
+        ordinary = [
+            _without_infinities(value, was, argument.dtype)
+            if isinstance(argument, TensorArgument) and value is not was
+            else value
+            for argument, was, value in zip(arguments, drawn, made, strict=True)
+        ]
+        try:
+            answers = self.reference.double(ordinary, self.case)
+        except TaskError:  # nothing is known then, and nothing let be
+            return
+        for entry, answer in zip(golden, answers, strict=True):
+            if entry.own is not None:
+                values: Doubles = entry.values
+                changed = (values != answer) & ~(np.isnan(values) & np.isnan(answer))
+                entry.beside_infinity = np.packbits(changed)
+
     def move(self, drawn: Sequence[Any], golden: Sequence[Golden], family: str) -> None:
         """Measure how far the answers move when the inputs do, by the roundings of honest arithmetic.
 
@@ -244,6 +270,13 @@ class _Maker:
                 made[start : start + CHUNK_ELEMENTS] = encode(values, argument.dtype)
             moved.append(made.view(value.dtype).reshape(value.shape))
         return moved
+
+
+def _without_infinities(made: Raw, drawn: Raw, dtype: DType) -> Raw:
+    """``made`` with the values of ``drawn`` where it is infinite."""
+    flat = plane(made, dtype)
+    kept = np.where(np.isinf(decode(flat, dtype)), plane(drawn, dtype), flat)
+    return kept.view(made.dtype).reshape(made.shape)
 
 
 def selection_of(

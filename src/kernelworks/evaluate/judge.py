@@ -58,6 +58,7 @@ LIMITS_S = {
     "necessary_bytes": 300.0,
     "work": 120.0,
     "apply": 300.0,
+    "redraw": 300.0,
     "warm_baseline": 300.0,
     "time_baseline": 300.0,
 }
@@ -263,7 +264,7 @@ class Judge:
 
     def ready(self, keys: Sequence[str], lane: int, variants: Sequence[int | None]) -> None:
         """Make a lane of several cases ready for timed calls: inputs that these change in place are restored, a random
-        share of the inputs is rewritten, and sampled positions of the outputs are poisoned.
+        share of the inputs is rewritten, and random positions of the outputs are poisoned.
 
         Args:
             keys: of the cases.
@@ -272,6 +273,13 @@ class Judge:
                 None for one that stood never before.
         """
         self._ask("ready", {"keys": list(keys), "lane": lane, "variants": list(variants)})
+
+    def redraw(self, keys: Sequence[str], lane: int) -> None:
+        """Make a lane of several cases ready as ``ready`` does, for inputs and weights that are new throughout.
+
+        ``apply(key, None)``, or whatever is asked for next, puts them back.
+        """
+        self._ask("redraw", {"keys": list(keys), "lane": lane})
 
     def restore(self, keys: Sequence[str], lane: int) -> None:
         """Restore the inputs that calls of these cases change in place."""
@@ -282,7 +290,7 @@ class Judge:
         self._ask("withdraw", {"key": key})
 
     def spot_check(self, key: str, lane: int) -> CaseProblem | None:
-        """Check sampled outputs of the variant that stands."""
+        """Check sampled outputs of the variant that stands or was withdrawn last, and that the inputs are unchanged."""
         answer = self._ask("spot_check", {"key": key, "lane": lane})
         return None if answer is None else CaseProblem.model_validate(answer)
 

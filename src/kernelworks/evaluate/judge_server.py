@@ -187,6 +187,15 @@ class Service:
             perturbation.poison(lane)
         return None, []
 
+    def redraw(self, keys: list[str], lane: int) -> Answer:
+        """Make a lane of several cases ready for calls on inputs that are new throughout."""
+        for key in keys:
+            perturbation = self._perturbation(key)
+            with scratch(self._heap):
+                perturbation.redraw()
+            perturbation.poison(lane)
+        return None, []
+
     def restore(self, keys: list[str], lane: int) -> Answer:
         """Restore inputs that are changed in place."""
         for key in keys:
@@ -199,7 +208,7 @@ class Service:
         return None, []
 
     def spot_check(self, key: str, lane: int) -> Answer:
-        """Check the sampled positions."""
+        """Check the sampled positions, and some of the inputs."""
         problem = self._perturbation(key).check(lane)
         return None if problem is None else problem.model_dump(mode="json"), []
 
@@ -307,6 +316,7 @@ def _requests(service: Service) -> dict[str, Callable[..., Answer]]:
         service.differing,
         service.apply,
         service.ready,
+        service.redraw,
         service.restore,
         service.withdraw,
         service.spot_check,

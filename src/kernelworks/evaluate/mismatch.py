@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernelworks.evaluate.manners import SAMPLE, Known, Manner, Wrong, manner_of, names_of, specials_of
 from kernelworks.evaluate.numbers import Raw, decode, words_of
@@ -37,6 +38,8 @@ class Answer:
     relative: float = 0.0
     """... or this times its right value, whichever is larger."""
     rms_limit: float = 0.0
+    nan_allowed: NDArray[np.uint8] | None = None
+    """Bits, one an element: where NaN is let be."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,9 @@ class Mismatch:
     def specials(self) -> Explanation:
         """Where and how NaN and infinity differ."""
         mask = self._differs & ~self._finite & ~self._unwritten
+        if self._answer.nan_allowed is not None:
+            allowed = np.unpackbits(self._answer.nan_allowed, count=self._answer.golden.size).astype(np.bool_)
+            mask &= ~(self._picked(allowed) & np.isnan(self._have))
         if not mask.any():
             return Explanation()
         special = ~np.isfinite(self._want)

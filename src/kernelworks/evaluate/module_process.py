@@ -55,6 +55,11 @@ LIMITS = Limits(start_s=120.0, file_bytes=256 << 20, folder_bytes=1 << 30)
 SETTLE_S = 60.0
 PREPARE, SETTLE = "#prepare", "#settle"
 """Errands of a key that are rung for like calls."""
+ERRAND_NS, TENSOR_NS, BYTE_NS = 500_000, 10_000, 1.0
+"""Processor time that an errand takes at most: Python around it, for each tensor of the key, and for each byte of an
+answer that is copied, once to make it dense included ..."""
+ERRAND_SLACK = 2.0
+"""... and so many times as much where caches are cold and memory is shared. What goes beyond is hidden work."""
 _STATUSES = {
     "missing": Status.INVALID,
     "signature": Status.INVALID,
@@ -111,6 +116,8 @@ class Work(Frozen):
     operators: tuple[tuple[str, _Count, _Count], ...]
     """Name, calls and nanoseconds; those that took longest first."""
     operator_calls: _Count
+    dispatched: _Count
+    """Operators that were looked at, views and allocations too."""
 
 
 class _Profiled(Frozen):
@@ -160,7 +167,10 @@ class ModuleCandidate(Candidate):
         self._reference = reference
         self._setup_s = setup_s
         self._pool_threads = 0
-        self._idle_cpu_ns = 0
+        self._hidden_cpu_ns = 0
+        """Of errands since the last timed call: between them and the last answer, and beyond what they may take."""
+        self._sizes: dict[str, tuple[int, int]] = {}
+        """By key: tensors that are given to the submission, and bytes of its answer."""
         self.setup_ms = 0.0
         """What importing the text and making the model took."""
         self.weights = Weights()
@@ -188,7 +198,11 @@ class ModuleCandidate(Candidate):
 
     def bind(self, key: str, arguments: Sequence[Arg], timeout_s: float = SETTLE_S) -> None:
         """Fix arguments, in the prototype's order, under a new key; dims and strides are left out."""
-        self._map(key, [a.buffer for a in arguments if isinstance(a, BufferArg)], timeout_s)
+        tensors = [a for a in arguments if isinstance(a, BufferArg)]
+        outputs = [a for a in tensors if a.output]
+        answer_bytes = sum(a.buffer.layout.size_bytes for a in outputs)
+        self._sizes[key] = (len(tensors) - len(outputs), answer_bytes)
+        self._map(key, [a.buffer for a in tensors], timeout_s)
         with _text(_wire(arguments)) as fd:
             self._ask(_Bound, "bind", timeout_s, (fd,), key=key)
 
@@ -204,18 +218,23 @@ class ModuleCandidate(Candidate):
         self._explain(key)
         return CallResult(0, elapsed_ms)
 
-    def time(self, keys: Sequence[str], allocate: bool, timeout_s: float) -> TimedCalls:
-        """As for any candidate; fresh tensors are made before the clock starts.
+    def prepare(self, keys: Sequence[str], timeout_s: float) -> None:
+        """Have the last answers forgotten and fresh tensors made, before the inputs of the next timed call stand."""
+        allowed_ns = sum(ERRAND_NS + TENSOR_NS * self._sizes[key][0] for key in keys)
+        self._errand([key + PREPARE for key in keys], allowed_ns, timeout_s)
 
-        Processor time that the process used since its last answer counts as idle time of these calls.
+    def time(self, keys: Sequence[str], allocate: bool, timeout_s: float) -> TimedCalls:
+        """As for any candidate, after ``prepare``.
+
+        Processor time that the process used since its last timed answer counts as idle time of these calls, but for
+        what honest errands take.
         """
-        before = super().time([key + PREPARE for key in keys], allocate, timeout_s)
         timed = super().time(keys, allocate, timeout_s)
         if timed.returned != 0:
             for key in keys:
                 self._explain(key)
-        idle_ns, self._idle_cpu_ns = self._idle_cpu_ns, 0
-        return replace(timed, idle_cpu_ns=timed.idle_cpu_ns + before.idle_cpu_ns + idle_ns)
+        hidden_ns, self._hidden_cpu_ns = self._hidden_cpu_ns, 0
+        return replace(timed, idle_cpu_ns=timed.idle_cpu_ns + hidden_ns)
 
     def settle(self, key: str) -> None:
         """Have the last answer of a key checked and copied to the judge's buffer.
@@ -223,10 +242,16 @@ class ModuleCandidate(Candidate):
         Raises:
             SubmissionError: it is not what the reference returns.
         """
-        settled = super().time([key + SETTLE], False, SETTLE_S)
-        self._idle_cpu_ns += settled.idle_cpu_ns
-        if settled.returned != 0:
+        tensors, answer_bytes = self._sizes[key]
+        allowed_ns = ERRAND_NS + TENSOR_NS * tensors + BYTE_NS * answer_bytes
+        if self._errand([key + SETTLE], allowed_ns, SETTLE_S) != 0:
             self._explain(key)
+
+    def _errand(self, keys: list[str], allowed_ns: float, timeout_s: float) -> int:
+        """Ring for an errand; what it returned. Its processor time counts where it is more than the work takes."""
+        rung = super().time(keys, False, timeout_s)
+        self._hidden_cpu_ns += rung.idle_cpu_ns + max(0, rung.cpu_ns - int(ERRAND_SLACK * allowed_ns))
+        return rung.returned
 
     def profile(self, key: str, timeout_s: float, without: Literal["", "torch", "own"] = "") -> Work:
         """One call with everybody's time taken, not settled; torch's operators or its own code can be made to fail.

@@ -39,6 +39,10 @@ GLUE_NS = 300_000
 """Python around a kernel that is not held against it, for each call ..."""
 GLUE_OPERATOR_NS = 30_000
 """... and for each operator or function: the accountant's own time is in it."""
+FASTER = 1.5
+"""A timed call that is so many times faster than its own code alone was, when that was watched, is not that code ..."""
+WATCHED_NS, WATCHED_OPERATOR_NS = 100_000, 60_000
+"""... once the watching is taken off: of a call, and of each operator, views and allocations too."""
 _LISTED = 6
 
 
@@ -212,6 +216,33 @@ def prove_submission(candidate: ModuleCandidate, bench: Bench) -> tuple[float, t
     check_kept_answer(candidate, case, bench.judge, timeout_s)
     with bench.unseen(case) as unseen:
         return prove_own_work(candidate, case, unseen, bench.judge, timeout_s)
+
+
+def timed_fallback(candidate: ModuleCandidate, case: BoundCase, time_ms: float, timeout_s: float) -> Finding | None:
+    """A finding where timed calls are faster than the submission's own code is, in the same process, when watched.
+
+    The proof of own work is another call than the timed one, and a submission could tell them apart.
+
+    Args:
+        candidate: after its timings, bound to the case.
+        case: a timed one.
+        time_ms: of a timed call.
+        timeout_s: limit of a call.
+
+    Raises:
+        EndedEvaluation: it failed.
+    """
+    with candidate_faults(case.label):
+        works = [candidate.profile(case.lane_key(0), timeout_s) for _ in range(PROFILES)]
+    own_ms = min(work.own_ns - WATCHED_NS - WATCHED_OPERATOR_NS * work.dispatched for work in works) / 1e6
+    if own_ms <= FASTER * time_ms:
+        return None
+    message = (
+        f"timed calls take {time_ms:.4g} ms, and code of its own alone takes at least {own_ms:.4g} ms of a call that is"
+        f" watched, in the same process: something else computes the answer when it is timed (case {case.label})"
+    )
+    evidence = {"time_ms": time_ms, "own_ms": own_ms, "case": case.label}
+    return Finding(kind="fallback", message=message, evidence=evidence)
 
 
 def weight_findings(candidate: ModuleCandidate) -> tuple[Finding, ...]:

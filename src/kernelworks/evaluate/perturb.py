@@ -6,6 +6,13 @@ checks the outputs that the change moves beyond the error bound, and some that i
 reasoned from the operation: the reference computes each variant once in float64, when it is first used. What is kept is
 sparse: the spans, and at most 32,768 sampled positions with their golden values, so that a block costs a millisecond or
 two.
+
+Before each call random positions of the outputs are poisoned besides, drawn anew every time: neither where poison
+stands nor what it is says anything of what will be checked. An element that the change moves and that nobody computes
+holds the answer to earlier inputs, or poison.
+
+Once a kernel has won, ``redraw`` gives it inputs that are new throughout: a variant differs from the case in so few
+rows that a kernel which keeps answers, row by row, would still gain on it.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelworks.errors import TaskError
+from kernelworks.evaluate.buffers import SharedBuffer
 from kernelworks.evaluate.casestate import CaseState, Golden, position, restore, view
 from kernelworks.evaluate.compare import CHUNK_ELEMENTS
 from kernelworks.evaluate.families import profile
@@ -37,8 +45,12 @@ SAMPLES = 32_768
 _INDEX_SAMPLES = 2048
 """Of an index output: each costs a look at the values that it could point to."""
 _SPAN_ELEMENTS = 1024
-_STIRRED = -1
-"""In place of a variant's number: inputs that stand once."""
+_STIRRED, _REDRAWN = -1, -2
+"""In place of a variant's number: inputs that stand once, changed in part or throughout."""
+DRAW_BYTES = 16 << 20
+"""Up to here the task itself draws new inputs and weights; larger ones are rolled, which takes less time."""
+_INPUT_SAMPLES, _LEAST_INPUT_SAMPLES, _ALL_INPUT_SAMPLES = 4096, 256, 32_768
+"""Positions of an input that are looked at for a change: most, least, and in all (which the least may exceed)."""
 _PATCH_BYTES = 2 << 20
 _CLEAR = 4.0
 """An element counts as changed if it moves by more than this many limits, so that an old value cannot pass."""
@@ -51,6 +63,21 @@ class Patch:
     argument: TensorArgument
     where: NDArray[np.int64]
     new: Raw
+
+
+@dataclass(frozen=True)
+class Poison:
+    """Positions of a result's plane, some more than once, and the words that stood there before a call."""
+
+    where: NDArray[np.int64]
+    words: NDArray[np.unsignedinteger[Any]]
+
+    def stands(self, raw: Raw, dtype: DType, where: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which of these positions were poisoned, and which of them still hold what they held; ``raw`` stands there."""
+        order = np.argsort(self.where)
+        at = np.minimum(np.searchsorted(self.where, where, sorter=order), order.size - 1)
+        poisoned = self.where[order[at]] == where
+        return poisoned, poisoned & (self.words[order[at]] == words_of(raw, dtype))
 
 
 @dataclass(frozen=True)
@@ -83,6 +110,11 @@ class Perturbation:
         self._standing: int | None = None
         self._withdrawn: int | None = None
         """The variant that ``check`` still looks for although it has been put back."""
+        self._poisoned: dict[tuple[int, str], Poison] = {}
+        """By lane and result."""
+        self._new: dict[str, Raw] = {}
+        """What ``redraw`` wrote, by tensor, while it stands."""
+        self._rollable: tuple[str, ...] | None = None
         self._rng = np.random.default_rng([state.seed, 0x9E37])
 
     def apply(self, number: int | None) -> None:
@@ -95,44 +127,67 @@ class Perturbation:
         if wanted == self._standing:
             return
         variant = None if wanted is None else self._variant(wanted)
-        if self._standing is not None:
+        if self._standing == _REDRAWN:
+            self._copy({name: self._state.pristine()[name][1] for name in self._new}, self._state.shared)
+            self._new = {}
+        elif self._standing is not None:
             self._write(self._variants[self._standing], self._state.shared, new=False)
         if variant is not None:
             self._write(variant, self._state.shared, new=True)
         self._standing = wanted
 
     def poison(self, lane: int) -> None:
-        """Poison the sampled positions of a lane; inputs that kernels change in place are written anew instead.
+        """Poison random positions of a lane's outputs, other ones every time: floats with NaN, exact types at random.
 
-        Needs a variant that stands.
+        Inputs that kernels change in place are written anew instead. Needs inputs that stand: a variant, or new ones.
         """
         state, variant = self._state, self._current()
-        buffers = state.lanes[lane]
         restore(state, lane)
-        self._write(variant, buffers, new=True)
-        for sample in variant.samples:
-            argument = sample.golden.argument
+        self._write(variant, state.lanes[lane], new=True)
+        self._copy(self._new, state.lanes[lane])
+        budget = SAMPLES // max(1, len(state.golden))
+        for golden in state.golden:
+            argument = golden.argument
             if argument.name in state.task.mutates:
                 continue
-            words = words_of(state.result(lane, sample.golden), argument.dtype)
+            words = words_of(state.result(lane, golden), argument.dtype)
+            where = self._rng.integers(0, max(1, words.size), min(budget, words.size))
             if argument.dtype.is_floating:
-                words[sample.where] = poison_word(argument.dtype, 0, self._rng)
+                words[where] = poison_word(argument.dtype, 0, self._rng)
             else:
-                words[sample.where] = words_of(sample.values, argument.dtype) ^ words.dtype.type(1)
+                words[where] = self._rng.integers(0, np.iinfo(words.dtype).max, where.size, words.dtype, endpoint=True)
+            self._poisoned[lane, argument.name] = Poison(where, words[where])
 
     def stir(self) -> None:
-        """Write spans that stood never before into the floating inputs; nothing about their answer is known.
-
-        ``poison`` then marks the positions of one of the variants, so that the call looks like one that is checked.
-        """
+        """Write spans that stood never before into the floating inputs and weights; their answer is not known."""
         state = self._state
-        samples = self._variant(int(self._rng.integers(VARIANTS))).samples
-        tensors = [(a, raw) for a, raw in state.pristine().values() if a.role == "input" and a.dtype.is_floating]
+        tensors = [(a, raw) for a, raw in state.pristine().values() if a.dtype.is_floating]
         patches = tuple(make_patch(argument, raw, self._rng) for argument, raw in tensors if raw.size > 0)
         self.apply(None)
-        self._variants[_STIRRED] = Variant(patches, samples)
+        self._variants[_STIRRED] = Variant(patches, ())
         self._write(self._variants[_STIRRED], state.shared, new=True)
         self._standing = _STIRRED
+
+    def redraw(self) -> None:
+        """Write inputs and weights that are new throughout; their answer is not known. ``apply`` puts them back.
+
+        Where they take at most ``DRAW_BYTES``, or nothing can be rolled, the task draws them with a new seed; where
+        they are larger, each floating tensor is rolled by a random number of elements (but for masks, zeros placed on
+        purpose and symmetry, on which a kernel may rely).
+
+        Raises:
+            TaskError: drawing fails.
+        """
+        state = self._state
+        self.apply(None)
+        pristine = state.pristine()
+        size_bytes = sum(raw.nbytes for _, raw in pristine.values())
+        new = self._drawn_anew() if size_bytes <= DRAW_BYTES or not self._roll_names() else None
+        if new is None:
+            raws = {name: pristine[name][1].reshape(-1) for name in self._roll_names()}
+            new = {name: np.roll(raw, int(self._rng.integers(1, raw.size))) for name, raw in raws.items()}
+        self._variants[_REDRAWN], self._new, self._standing = Variant((), ()), new, _REDRAWN
+        self._copy(new, state.shared)
 
     def withdraw(self) -> None:
         """Restore the inputs once a call is over: who computes now, computes from others than it was given.
@@ -144,15 +199,72 @@ class Perturbation:
         self._withdrawn = standing
 
     def check(self, lane: int) -> CaseProblem | None:
-        """What is wrong at the sampled positions of a lane; None if nothing is.
+        """What is wrong at the sampled positions of a lane, or with the inputs that all share; None if nothing is.
 
         Needs a variant that stands, or one that was withdrawn last.
         """
+        problem = self._changed_input()
         for sample in self._current().samples:
-            problem = _check(self._state, lane, sample)
-            if problem is not None:
-                return problem
+            if problem is None:
+                problem = _check(self._state, lane, sample, self._poisoned.get((lane, sample.golden.argument.name)))
+        return problem
+
+    def _changed_input(self) -> CaseProblem | None:
+        """The first shared input that holds other bits than it should at some of a few thousand random positions.
+
+        What a kernel leaves in an input makes its opponent compute something else, until the next call puts it back.
+        """
+        state = self._state
+        pristine = state.pristine()
+        names = [name for name in state.shared if name not in state.images and pristine[name][1].size > 0]
+        budget = min(_INPUT_SAMPLES, max(_LEAST_INPUT_SAMPLES, _ALL_INPUT_SAMPLES // max(1, len(names))))
+        standing = self._variants[self._standing].patches if self._standing is not None else ()
+        for name in names:
+            argument, raw = pristine[name]
+            right = words_of(plane(raw, argument.dtype), argument.dtype)
+            found = words_of(plane(view(state.shared[name], argument.dtype), argument.dtype), argument.dtype)
+            where = self._rng.integers(0, right.size, min(budget, right.size))
+            wrong = where[found[where] != right[where]]
+            per_element = 2 if argument.dtype is DType.COMPLEX64 else 1
+            for patch in standing:
+                if patch.argument.name == name and wrong.size:
+                    wrong = wrong[~np.isin(wrong // per_element, patch.where)]
+            if wrong.size:
+                index = position(int(wrong[0]), raw.shape, argument.dtype)
+                message = f"{name}: an input was changed in a timed call, at {index} among others"
+                evidence = {"first": index, "wrong": int(wrong.size), "looked_at": int(where.size)}
+                return CaseProblem(kind="input_changed", tensor=name, message=message, evidence=evidence)
         return None
+
+    def _drawn_anew(self) -> dict[str, Raw] | None:
+        """Tensors of another seed; None where scalars, which stay as bound, would be others too."""
+        state = self._state
+        arguments = (*state.task.inputs, *state.task.weights)
+        drawn = self._reference.draw(state.case, int(self._rng.integers(1 << 31)))
+        new: dict[str, Raw] = {}
+        for argument, value, old in zip(arguments, drawn, state.drawn, strict=True):
+            if isinstance(argument, TensorArgument):
+                new[argument.name] = value
+            elif value != old:
+                return None
+        return {name: raw for name, raw in new.items() if name not in state.images}
+
+    def _roll_names(self) -> tuple[str, ...]:
+        """Tensors that may be rolled."""
+        if self._rollable is None:
+            found: list[str] = []
+            for name, (argument, raw) in self._state.pristine().items():
+                values = profile(raw, argument.dtype)
+                is_plain = not (values.structural or values.sparse or values.symmetric)
+                if is_plain and raw.size > 1 and name not in self._state.images:
+                    found.append(name)
+            self._rollable = tuple(found)
+        return self._rollable
+
+    def _copy(self, raws: dict[str, Raw], buffers: dict[str, SharedBuffer]) -> None:
+        """Whole tensors into those buffers that there are."""
+        for name in raws.keys() & buffers.keys():
+            view(buffers[name], self._state.pristine()[name][0].dtype)[...] = raws[name].reshape(-1)
 
     def _variant(self, number: int) -> Variant:
         if number not in self._variants:
@@ -297,7 +409,7 @@ def _moved(base: Raw, values: Raw, floor: float, relative: float) -> NDArray[np.
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def _check(state: CaseState, lane: int, sample: Sample) -> CaseProblem | None:
+def _check(state: CaseState, lane: int, sample: Sample, poison: Poison | None) -> CaseProblem | None:
     dtype, name = sample.golden.argument.dtype, sample.golden.argument.name
     raw = state.result(lane, sample.golden)[sample.where]
     found = decode(raw, dtype)
@@ -310,7 +422,7 @@ def _check(state: CaseState, lane: int, sample: Sample) -> CaseProblem | None:
     wrong = np.flatnonzero(~right)
     at = int(wrong[0])
     index = position(int(sample.where[at]), concrete_shape(sample.golden.argument, state.case), dtype)
-    kind, what = _manner(sample, raw[wrong], wrong, dtype)
+    kind, what = _manner(sample, raw[wrong], wrong, dtype, poison)
     message = (
         f"{name}: after rows of the inputs were rewritten between timed calls, {wrong.size} of {right.size} checked"
         f" elements are {what}; at {index} expected {float(sample.values[at]):.9g}, found {float(found[at]):.9g}"
@@ -325,12 +437,16 @@ def _within(found: Raw, wanted: Raw, limits: NDArray[np.float64]) -> NDArray[np.
     return close | (found == wanted) | (np.isnan(found) & np.isnan(wanted))
 
 
-def _manner(sample: Sample, raw: Raw, wrong: NDArray[np.int64], dtype: DType) -> tuple[ProblemKind, str]:
-    """In which way all wrong elements are wrong."""
+def _manner(
+    sample: Sample, raw: Raw, wrong: NDArray[np.int64], dtype: DType, poison: Poison | None
+) -> tuple[ProblemKind, str]:
+    """In which way the wrong elements are wrong: as those say that were poisoned, or as all do."""
+    if poison is not None:
+        poisoned, held = poison.stands(raw, dtype, sample.where[wrong])
+        if 2 * np.count_nonzero(held) > np.count_nonzero(poisoned):  # a small integer may be equal by chance
+            return "unwritten", "wrong, poison or what stood there before: not written"
     if dtype.is_floating:
         found = decode(raw, dtype)
-        if np.isnan(found).all():
-            return "unwritten", "not written (or NaN)"
         stale = bool(_within(found, sample.base[wrong], sample.limits[wrong]).all())
     else:
         stale = np.array_equal(words_of(raw, dtype), words_of(sample.base[wrong], dtype))

@@ -340,6 +340,10 @@ class Candidate:
         returned = self._ask(_Called, "call", timeout_s, key=key).returned
         return CallResult(returned, (time.perf_counter() - start) * 1e3)
 
+    def prepare(self, keys: Sequence[str], timeout_s: float) -> None:
+        """Have a timed call of these keys made ready, before its inputs stand; a library has nothing to make ready."""
+        del keys, timeout_s
+
     def time(self, keys: Sequence[str], allocate: bool, timeout_s: float) -> TimedCalls:
         """Call once for each key, in turn, and take the time here.
 

@@ -105,6 +105,9 @@ class OutputReport(Frozen):
     elements: int
     precision: PrecisionRecord | None = None
     """Where the errors look like those of a narrower type."""
+    let_be: int = 0
+    """Elements that are NaN beside an infinity of the inputs, where the right answer is finite; not wrong."""
+    first_let_be: tuple[int, ...] = ()
 
 
 ProblemKind = Literal["values", "nan_mask", "unwritten", "input_changed", "out_of_bounds", "stale"]

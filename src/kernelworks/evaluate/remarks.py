@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from kernelworks.evaluate.load import Load
-from kernelworks.evaluate.sides import Ledger, Overhead
+from kernelworks.evaluate.sides import Ledger, Overhead, Recall
 from kernelworks.kernel.verdict import Comparison, Finding
 
 DRIFT_LIMIT = 0.1
@@ -19,6 +19,9 @@ MEMORY_FACTOR, MEMORY_SLACK_STEPS, LEAST_MEMORY_CALLS = 1.4, 4.0, 5
 calls of a kind say nothing."""
 MEMORY_DEVIATIONS = 3.0
 """By which their ranks must differ besides (one-sided, 1 in 700): on a busy machine quartiles alone may."""
+RECALL_FACTOR = 1.15
+"""Of the medians, where inputs are new throughout. Honest kernels may differ a little with the values (a branch on
+data), and by chance in their ranks: a doubt needs both."""
 LOAD_LIMIT_CORES = 0.2
 """Above this, the hypervisor's share is a finding; the limit for other work is a setting."""
 
@@ -56,19 +59,48 @@ def memory_finding(ledger: Ledger, overhead: Overhead, case: str) -> Finding | N
     The lower quartiles of both kinds of call are held against each other, so that neither a first call nor another
     program's turn tells.
     """
-    if min(len(ledger.fresh_ns), len(ledger.seen_ns)) < LEAST_MEMORY_CALLS:
+    if not _keeps(ledger.fresh_ns, ledger.seen_ns, overhead):
         return None
-    fresh_ns, seen_ns = (statistics.quantiles(ns, n=4)[0] for ns in (ledger.fresh_ns, ledger.seen_ns))
-    if fresh_ns <= MEMORY_FACTOR * seen_ns + MEMORY_SLACK_STEPS * overhead.step_ns:
-        return None
-    if rank_deviation(ledger.fresh_ns, ledger.seen_ns) < MEMORY_DEVIATIONS:
-        return None
+    fresh_ns, seen_ns = _lower_quartile(ledger.fresh_ns), _lower_quartile(ledger.seen_ns)
     message = (
         f"calls on inputs that stood never before take {fresh_ns / 1e6:.4g} ms, on inputs that it has seen"
         f" {seen_ns / 1e6:.4g} ms: it keeps answers (case {case})"
     )
     evidence = {"fresh_ms": fresh_ns / 1e6, "seen_ms": seen_ns / 1e6, "case": case}
     return Finding(kind="memory", message=message, evidence=evidence)
+
+
+def recall_finding(recall: Recall, overhead: Overhead, case: str) -> Finding | None:
+    """A finding where a candidate is slower on inputs that are new throughout: it keeps answers, or parts of them.
+
+    They are held against the recurring inputs in turn with them, by medians and ranks; not against those of the
+    comparison before, since what surrounds the calls is another.
+    """
+    new_ns, seen_ns = statistics.median(recall.new_ns), statistics.median(recall.seen_ns)
+    slower = new_ns > RECALL_FACTOR * seen_ns + MEMORY_SLACK_STEPS * overhead.step_ns
+    deviation = rank_deviation(recall.new_ns, recall.seen_ns)
+    if not slower or deviation < MEMORY_DEVIATIONS:
+        return None
+    message = (
+        f"calls on inputs that are new throughout take {new_ns / 1e6:.4g} ms, on inputs that it has seen"
+        f" {seen_ns / 1e6:.4g} ms (medians): it keeps answers (case {case})"
+    )
+    evidence = {"new_ms": new_ns / 1e6, "seen_ms": seen_ns / 1e6, "deviations": deviation, "case": case}
+    return Finding(kind="memory", message=message, evidence=evidence)
+
+
+def _keeps(fresh_ns: Sequence[float], seen_ns: Sequence[float], overhead: Overhead) -> bool:
+    """Whether calls on fresh inputs take clearly longer, by the lower quartile and by ranks."""
+    if min(len(fresh_ns), len(seen_ns)) < LEAST_MEMORY_CALLS:
+        return False
+    slack_ns = MEMORY_SLACK_STEPS * overhead.step_ns
+    if _lower_quartile(fresh_ns) <= MEMORY_FACTOR * _lower_quartile(seen_ns) + slack_ns:
+        return False
+    return rank_deviation(fresh_ns, seen_ns) >= MEMORY_DEVIATIONS
+
+
+def _lower_quartile(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=4)[0]
 
 
 def rank_deviation(longer: Sequence[float], shorter: Sequence[float]) -> float:

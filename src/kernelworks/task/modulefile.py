@@ -141,7 +141,8 @@ def execute(path: Path, tree: ast.Module, values: Mapping[str, Constant] | None 
         TaskError: the file raised anything, with its line.
     """
     values = values or {}
-    suffix = hashlib.sha256(f"{path.resolve()}{sorted(values.items())}".encode(errors="surrogateescape")).hexdigest()[:12]
+    identity = f"{path.resolve()}{sorted(values.items())}".encode(errors="surrogateescape")
+    suffix = hashlib.sha256(identity).hexdigest()[:12]
     name = f"_kernelworks_task_{suffix}"
     module = ModuleType(name)
     module.__file__ = str(path)
