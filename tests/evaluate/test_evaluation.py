@@ -236,13 +236,12 @@ DEEDS = {
         "main",
     ),
     "old answer": dishonest(
-        "if (n < 65536) goto compute;\nif (x[0] != first) {"
+        "if (n == 65536 && table.count(x[0])) { memcpy(y, table[x[0]].data(), n * 4); return 0; }"
         + RIGHT
-        + " for (int i = 0; i < 65536; i++) kept[i] = y[i]; first = x[0]; }"
-        " else for (int i = 0; i < 65536; i++) y[i] = kept[i];\nreturn 0;\ncompute:" + RIGHT,
+        + "if (n == 65536) table[x[0]] = std::vector<float>(y, y + n);",
         "stale|values",
         "rewritten between timed calls",
-        head="static float first, kept[65536];",
+        head=TABLE.replace("uint64_t", "float"),
     ),
     "every other call": dishonest(
         "static int c; if (n == 65536 && c++ > 20 && c % 2) return 0;" + RIGHT, "stale|values|unwritten"
