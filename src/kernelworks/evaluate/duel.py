@@ -55,9 +55,12 @@ class Duel:
     Args:
         bench: with the timed cases.
         candidate: running.
+        recall: hold a winner's times on inputs that are new throughout against others, once a case.
     """
 
-    def __init__(self, bench: Bench, candidate: Candidate) -> None:
+    def __init__(self, bench: Bench, candidate: Candidate, *, recall: bool = True) -> None:
+        self._recall = recall
+        self._recalled: set[str] = set()
         self._bench = bench
         self._candidate = candidate
         self._rng = random.Random(bench.rng.getrandbits(64))
@@ -141,7 +144,9 @@ class Duel:
         doubt = clock_finding(candidate.ledger, candidate.overhead, self._bench.settings.threads, case.label)
         memory = memory_finding(candidate.ledger, candidate.overhead, case.label)
         self.doubts.extend(found for found in (doubt, memory) if found is not None)
-        if comparison.decision is Decision.FASTER:  # who loses gains nothing by what it keeps
+        # Who loses gains nothing by what it keeps.
+        if comparison.decision is Decision.FASTER and self._recall and case.key not in self._recalled:
+            self._recalled.add(case.key)
             with candidate_faults(case.label):
                 recalled = candidate.recall()
             recall = recall_finding(recalled, candidate.overhead, case.label)

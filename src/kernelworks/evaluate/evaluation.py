@@ -167,7 +167,11 @@ class Evaluation:
         """Against the opponent; then, if it is the first of its cell or won, against every baseline."""
         rival = self._rival_of(opponent)
         with self._stage("time"):
-            part = TimedPart(self._bench, artefact, rival, self._candidate, self._note, self._repeat_elsewhere)
+            # The experts' own templates keep nothing: in a search they are spared that test; finalists have it all.
+            recall = self._final or self._kernel.origin.proposer != "experts"
+            part = TimedPart(
+                self._bench, artefact, rival, self._candidate, self._note, self._repeat_elsewhere, recall=recall
+            )
             measured = part.run(self._watch)
         self._repair(refuse=True)
         trial, load = measured.trial, measured.load

@@ -87,6 +87,7 @@ class TimedPart:
         start: the candidate in a new process.
         note: keeps findings.
         after: what a candidate has to do after its timings, in the same process.
+        recall: whether it might keep answers (``Duel``).
     """
 
     def __init__(
@@ -97,7 +98,10 @@ class TimedPart:
         start: Callable[[Artefact], AbstractContextManager[Candidate]],
         note: Note,
         after: Callable[[Candidate], None],
+        *,
+        recall: bool,
     ) -> None:
+        self._recall = recall
         self._bench = bench
         self._artefact = artefact
         self._rival = rival
@@ -172,7 +176,7 @@ class TimedPart:
 
     def _trial(self, bench: Bench, candidate: Candidate) -> Trial:
         """All timings in one process."""
-        duel = Duel(bench, candidate)
+        duel = Duel(bench, candidate, recall=self._recall)
         comparisons = self._against_rival(duel)
         rival = self._rival
         if rival and comparisons and combine(comparisons, bench.task.aggregate).decision is not Decision.FASTER:
