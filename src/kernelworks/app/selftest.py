@@ -1,4 +1,4 @@
-"""Use case ``selftest attacks``: what a verdict of this machine is worth, by executing what it must withstand."""
+"""Use case ``selftest attacks``: what a verdict is worth here, by executing what it must withstand."""
 
 from __future__ import annotations
 

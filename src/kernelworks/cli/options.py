@@ -49,7 +49,7 @@ UnsandboxedOption = Annotated[
     bool,
     typer.Option(
         "--allow-unsandboxed",
-        help="Run kernels from files, models and agents although this machine cannot confine them.",
+        help="Run kernels from files, models and agents although nothing here can confine them.",
     ),
 ]
 VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Say more; a traceback for internal errors.")]

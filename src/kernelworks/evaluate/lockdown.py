@@ -105,7 +105,7 @@ class Filter:
 
     code: bytes
     number: int
-    """Of the system call ``seccomp`` on this machine."""
+    """Of the system call ``seccomp`` here."""
 
     def wire(self) -> dict[str, Any]:
         """JSON-able."""

@@ -1,4 +1,4 @@
-"""What a candidate's process is confined by on this machine: found once by trying, named in every verdict.
+"""What a candidate's process is confined by: found once by trying, named in every verdict.
 
 With bubblewrap the process has namespaces of its own (processes, network, IPC, host name, mounts): it sees the system's
 programs and libraries, the interpreter and our scripts, all read-only, and one private folder of limited size in
